@@ -2,8 +2,8 @@
  * docs/c.md; what is most to be known:
  *
  * A function returns a number that is not negative (KELIX_OK and so on), or the kind of an error, which is;
- * kelix_last_error() tells the rest. Handles are made and freed by the library. Each serves one call at a time, and a
- * client all threads. Structs that are passed begin with their size, and what is zero in them has its default. Names
+ * kelix_last_error() tells the rest. Handles are made and freed by the library. Each serves one call at a time, a client
+ * and a name all threads. Structs that are passed begin with their size, and what is zero in them has its default. Names
  * are UTF-8, keys and values any bytes, times nanoseconds.
  *
  * scripts/test-capi --bless makes this file of crates/capi/src. */
@@ -242,7 +242,7 @@
 #define KELIX_LINK 1
 
 /**
- * In kelix_value_entry: the key is absent.
+ * In kelix_value_entry: the key is absent; in kelix_cell: the attribute is.
  */
 #define KELIX_NO_VALUE UINT64_MAX
 
@@ -309,6 +309,12 @@ typedef struct kelix_item kelix_item;
  * one likes, and cleared for another one.
  */
 typedef struct kelix_item_builder kelix_item_builder;
+
+/**
+ * The name of an attribute, which remembers the number that it has in the table whose items were read by it
+ * last. So it is compared with one name an item, and not with all that the table has.
+ */
+typedef struct kelix_name kelix_name;
 
 /**
  * Keys and values of a scan, in memory that is used again from scan to scan. What it tells stays until the
@@ -870,6 +876,20 @@ typedef struct kelix_pair {
 } kelix_pair;
 
 /**
+ * Where an attribute of a row stands.
+ */
+typedef struct kelix_cell {
+    /**
+     * Its first byte in the rows' data. KELIX_NO_VALUE: the item has no such bytes.
+     */
+    uint64_t start;
+    /**
+     * Its length in bytes.
+     */
+    uint64_t bytes;
+} kelix_cell;
+
+/**
  * A key of a table, where a walk begins.
  */
 typedef struct kelix_place {
@@ -1060,6 +1080,12 @@ struct kelix_bytes kelix_text(const char *text);
 struct kelix_bytes kelix_number(uint64_t number, void *room);
 
 /**
+ * The name of a kind of errors, in the words that all languages have for it: "no such table" of
+ * KELIX_NO_SUCH_TABLE. NULL: no kind has this number.
+ */
+const char *kelix_kind_name(int code);
+
+/**
  * The last error of a session, and with NULL the last one of this thread in a call that has no session, or
  * whose session is NULL, no session, or in use. NULL: there was none yet.
  *
@@ -1093,6 +1119,14 @@ int kelix_session_open(const struct kelix_client *client,
  * builds and views of it are of no use any more, and are freed as any other; a build is given up.
  */
 void kelix_session_free(struct kelix_session *session);
+
+/**
+ * Closes a session, as kelix_session_free() does, and leaves the memory of its handle, which is still to be
+ * freed. For bindings whose threads may use a session that another one closes: calls that come later, or are
+ * just about to begin, return KELIX_INVALID_ARGUMENT or KELIX_BUSY. KELIX_BUSY: a call is using it, and
+ * nothing was done. The error is the thread's.
+ */
+int kelix_session_close(struct kelix_session *session);
 
 /**
  * The name of the fabric in use: "shm", "verbs" or "tcp". It stays for ever.
@@ -1154,7 +1188,19 @@ int kelix_table_create(struct kelix_session *session,
 int kelix_table_drop(struct kelix_session *session, struct kelix_bytes name);
 
 /**
- * The names of all tables. They stay until the session's next call of this function, or its end.
+ * Drops a loaded dataset with all its tables. KELIX_ABSENT: there is no such dataset.
+ */
+int kelix_dataset_drop(struct kelix_session *session, struct kelix_bytes dataset);
+
+/**
+ * The name of the table with a number, as items and links tell it. It stays until the session's next call of
+ * this function or kelix_table_list(), or its end. KELIX_ABSENT: there is no such table (any more).
+ */
+int kelix_table_name(struct kelix_session *session, uint16_t id, struct kelix_bytes *name);
+
+/**
+ * The names of all tables. They stay until the session's next call of this function or
+ * kelix_table_name(), or its end.
  */
 int kelix_table_list(struct kelix_session *session, const struct kelix_bytes **names, size_t *count);
 
@@ -1328,6 +1374,42 @@ int kelix_follow(struct kelix_session *session,
                  struct kelix_item *to);
 
 /**
+ * Goes from the item `from` along the first link under each of these names, one after the other, and fills
+ * `to`, another handle, with the last target; without names with the item itself. Otherwise as
+ * kelix_follow().
+ */
+int kelix_follow_path(struct kelix_session *session,
+                      const struct kelix_item *from,
+                      const struct kelix_bytes *names,
+                      size_t count,
+                      struct kelix_item *to);
+
+/**
+ * Makes the name with this text.
+ */
+int kelix_name_new(struct kelix_bytes text, struct kelix_name **name);
+
+/**
+ * Frees a name. NULL is nothing.
+ */
+void kelix_name_free(struct kelix_name *name);
+
+/**
+ * As kelix_item_bytes(), by a name that was made. Any number of threads may use one.
+ */
+int kelix_item_bytes_of(const struct kelix_item *item,
+                        const struct kelix_name *name,
+                        struct kelix_bytes *bytes);
+
+/**
+ * As kelix_item_links(), by a name that was made. Any number of threads may use one.
+ */
+int kelix_item_links_of(const struct kelix_item *item,
+                        const struct kelix_name *name,
+                        const struct kelix_link **links,
+                        size_t *count);
+
+/**
  * Makes an item without attributes.
  */
 int kelix_item_builder_new(struct kelix_item_builder **builder);
@@ -1455,6 +1537,21 @@ int kelix_multi_put(struct kelix_session *session,
                     uint64_t *versions);
 
 /**
+ * Gets the values of many keys, as kelix_multi_get(), and puts many plain values, as kelix_multi_put(), at
+ * once: the client reads while the shard writes. A get of a key that is also put finds the value before or
+ * after. An error that is no put's is one of the gets; the puts have ended then too, and its effect tells
+ * whether one may have been done.
+ */
+int kelix_multi_get_put(struct kelix_session *session,
+                        struct kelix_table table,
+                        const struct kelix_list *keys,
+                        struct kelix_values *values,
+                        const struct kelix_list *put_keys,
+                        const struct kelix_list *put_values,
+                        int *results,
+                        uint64_t *versions);
+
+/**
  * Begins a scan of a table. `range` may be NULL: the whole table. On error the scan is NULL.
  */
 int kelix_scan_open(struct kelix_session *session,
@@ -1493,6 +1590,15 @@ int kelix_count(struct kelix_session *session,
                 uint64_t *count);
 
 /**
+ * About how many keys a range has, without a look at each: exact for a few, and for more what leaves have on
+ * average. Of a hash table how many keys there are. `range` may be NULL: the whole table.
+ */
+int kelix_estimate(struct kelix_session *session,
+                   struct kelix_table table,
+                   const struct kelix_range *range,
+                   uint64_t *count);
+
+/**
  * Makes room for the rows of a scan.
  */
 int kelix_rows_new(struct kelix_rows **rows);
@@ -1510,6 +1616,23 @@ int kelix_scan_into(struct kelix_session *session,
                     struct kelix_table table,
                     const struct kelix_range *range,
                     struct kelix_rows *rows);
+
+/**
+ * Names the attributes that scans from now on bring beside each key's value: `count` of them, and none with 0.
+ * What the rows tell ends.
+ */
+int kelix_rows_set_attributes(struct kelix_rows *rows,
+                              const struct kelix_bytes *names,
+                              size_t count);
+
+/**
+ * An attribute of a row, by the row's index and the attribute's place among the names that
+ * kelix_rows_set_attributes() was given. KELIX_ABSENT: the item has no such bytes.
+ */
+int kelix_rows_attribute(const struct kelix_rows *rows,
+                         size_t index,
+                         size_t attribute,
+                         struct kelix_bytes *bytes);
 
 /**
  * How many keys the last scan brought.
@@ -1536,6 +1659,13 @@ int kelix_rows_arrays(const struct kelix_rows *rows,
                       const struct kelix_row_entry **entries,
                       const struct kelix_pair **pairs,
                       size_t *count);
+
+/**
+ * The attributes of all rows of the last scan as an array, row by row, each with as many cells as
+ * kelix_rows_set_attributes() named. They tell where attributes stand in the data of kelix_rows_arrays(),
+ * and stay as long as those. `count` becomes how many cells these are.
+ */
+int kelix_rows_cells(const struct kelix_rows *rows, const struct kelix_cell **cells, size_t *count);
 
 /**
  * Makes a frontier without targets.
@@ -1755,6 +1885,38 @@ int kelix_submit_compare_and_delete(struct kelix_session *session,
                                     struct kelix_bytes key,
                                     uint64_t expected,
                                     uint64_t user_data);
+
+/**
+ * Submits a put of an item with attributes and links, which is copied. Of `write`, which may be NULL, only
+ * what is expected counts, as of kelix_put_item(). It ends as KELIX_WRITTEN, or as KELIX_COMPARED where
+ * something is expected.
+ */
+int kelix_submit_put_item(struct kelix_session *session,
+                          struct kelix_table table,
+                          struct kelix_bytes key,
+                          const struct kelix_item_builder *builder,
+                          const struct kelix_write *write,
+                          uint64_t user_data);
+
+/**
+ * Submits the read along an item's first link under a name, as kelix_follow() does it. It ends as KELIX_GOT.
+ * KELIX_NO_SUCH_ATTRIBUTE: the item has no such link.
+ */
+int kelix_submit_follow(struct kelix_session *session,
+                        const struct kelix_item *from,
+                        struct kelix_bytes name,
+                        uint64_t user_data);
+
+/**
+ * Submits the reads of `count` targets of a frontier, from the one with the index `first` on, as
+ * kelix_visit() does them. Each ends by itself, as KELIX_GOT; their numbers are `user_data` and those behind
+ * it, in the order of the targets.
+ */
+int kelix_submit_visit(struct kelix_session *session,
+                       const struct kelix_frontier *frontier,
+                       size_t first,
+                       size_t count,
+                       uint64_t user_data);
 
 /**
  * Submits the first page of a scan. `range` may be NULL: the whole table.

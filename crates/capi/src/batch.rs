@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 
-use kelix::{ValueEntry, Values};
+use kelix::{ValueEntry, Values, Version};
 
 use crate::call::{alone, in_session};
 use crate::error::{Failure, KELIX_ABSENT, KELIX_OK, Result};
@@ -115,8 +115,8 @@ pub struct kelix_value_entry {
     pub reserved: u32,
 }
 
-/// In kelix_value_entry: the key is absent.
-#[allow(dead_code, reason = "C reads it; Rust 1.85 does not count the assertion below")]
+/// In kelix_value_entry: the key is absent; in kelix_cell: the attribute is.
+#[allow(dead_code, reason = "C reads it; Rust 1.85 does not count assertions")]
 pub const KELIX_NO_VALUE: u64 = u64::MAX;
 
 const _: () = {
@@ -269,31 +269,90 @@ pub unsafe extern "C" fn kelix_multi_put(
     // SAFETY: the promises.
     unsafe {
         in_session("kelix_multi_put", session, |inside| {
-            let (keys, values) = (strings(keys, "keys")?, strings(values, "values")?);
-            if keys.len() != values.len() {
-                let context = format!("{} keys, and {} values", keys.len(), values.len());
-                return Err(Failure::argument(context));
-            }
-            let length = |is_null: bool| if is_null { 0 } else { keys.len() };
-            let results = slice_mut(results, length(results.is_null()), "results")?;
-            let versions = slice_mut(versions, length(versions.is_null()), "versions")?;
-            let items: Vec<(&[u8], &[u8])> = keys.into_iter().zip(values).collect();
-            let mut first = None;
-            for (index, put) in inside.session.multi_put(table.table(), &items)?.into_iter().enumerate() {
-                let (code, version) = match put {
-                    Ok(version) => (KELIX_OK, version.0),
-                    Err(error) => {
-                        let failure = Failure::from(error);
-                        let code = failure.code();
-                        first.get_or_insert(failure);
-                        (code, 0)
-                    }
-                };
-                results.get_mut(index).into_iter().for_each(|result| *result = code);
-                versions.get_mut(index).into_iter().for_each(|place| *place = version);
-            }
-            first.map_or(Ok(KELIX_OK), Err)
+            let puts = Puts::of(keys, values, results, versions)?;
+            let ended = inside.session.multi_put(table.table(), &puts.items)?;
+            puts.tell(ended)
         })
+    }
+}
+
+/// Gets the values of many keys, as kelix_multi_get(), and puts many plain values, as kelix_multi_put(), at
+/// once: the client reads while the shard writes. A get of a key that is also put finds the value before or
+/// after. An error that is no put's is one of the gets; the puts have ended then too, and its effect tells
+/// whether one may have been done.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_multi_get_put(
+    session: *mut kelix_session,
+    table: kelix_table,
+    keys: *const kelix_list,
+    values: *mut kelix_values,
+    put_keys: *const kelix_list,
+    put_values: *const kelix_list,
+    results: *mut c_int,
+    versions: *mut u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_multi_get_put", session, |inside| {
+            let (keys, mut values) = (strings(keys, "keys")?, enter(values)?);
+            let puts = Puts::of(put_keys, put_values, results, versions)?;
+            let ended = inside.session.multi_get_put(table.table(), &keys, &mut values, &puts.items)?;
+            puts.tell(ended)
+        })
+    }
+}
+
+/// Puts of the caller's, and where their results go.
+struct Puts<'a> {
+    items: Vec<(&'a [u8], &'a [u8])>,
+    results: &'a mut [c_int],
+    versions: &'a mut [u64],
+}
+
+impl Puts<'_> {
+    /// # Safety
+    ///
+    /// The promises of the crate.
+    unsafe fn of<'a>(
+        keys: *const kelix_list,
+        values: *const kelix_list,
+        results: *mut c_int,
+        versions: *mut u64,
+    ) -> Result<Puts<'a>> {
+        // SAFETY: the promises.
+        let (keys, values) = unsafe { (strings(keys, "keys")?, strings(values, "values")?) };
+        if keys.len() != values.len() {
+            let context = format!("{} keys, and {} values", keys.len(), values.len());
+            return Err(Failure::argument(context));
+        }
+        let length = |is_null: bool| if is_null { 0 } else { keys.len() };
+        // SAFETY: the promises.
+        let (results, versions) = unsafe {
+            (
+                slice_mut(results, length(results.is_null()), "results")?,
+                slice_mut(versions, length(versions.is_null()), "versions")?,
+            )
+        };
+        Ok(Puts { items: keys.into_iter().zip(values).collect(), results, versions })
+    }
+
+    /// Tells how the puts ended. An error: that of the first one that failed.
+    fn tell(self, ended: Vec<kelix::Result<Version>>) -> Result<c_int> {
+        let mut first = None;
+        for (index, put) in ended.into_iter().enumerate() {
+            let (code, version) = match put {
+                Ok(version) => (KELIX_OK, version.0),
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    let code = failure.code();
+                    first.get_or_insert(failure);
+                    (code, 0)
+                }
+            };
+            self.results.get_mut(index).into_iter().for_each(|result| *result = code);
+            self.versions.get_mut(index).into_iter().for_each(|place| *place = version);
+        }
+        first.map_or(Ok(KELIX_OK), Err)
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null;
+use std::sync::LazyLock;
 
 use kelix::{Effect, ErrorKind};
 
@@ -67,6 +68,26 @@ pub const KELIX_EFFECT_NO: c_int = 0;
 pub const KELIX_EFFECT_YES: c_int = 1;
 /// It may have: the request may have been delivered, and no answer came.
 pub const KELIX_EFFECT_UNKNOWN: c_int = 2;
+
+/// All kinds, in the order of their numbers.
+const KINDS: [ErrorKind; 16] = [
+    ErrorKind::InvalidArgument,
+    ErrorKind::NoSuchTable,
+    ErrorKind::NoSuchAttribute,
+    ErrorKind::BufferTooSmall,
+    ErrorKind::OutOfMemory,
+    ErrorKind::Unavailable,
+    ErrorKind::TimedOut,
+    ErrorKind::Superseded,
+    ErrorKind::ViewExpired,
+    ErrorKind::Frozen,
+    ErrorKind::Incompatible,
+    ErrorKind::Damaged,
+    ErrorKind::Protocol,
+    ErrorKind::Denied,
+    ErrorKind::System,
+    ErrorKind::Forked,
+];
 
 /// An error.
 #[repr(C)]
@@ -240,6 +261,18 @@ pub fn note(failure: &Failure) -> c_int {
     failure.code()
 }
 
+/// The name of a kind of errors, in the words that all languages have for it: "no such table" of
+/// KELIX_NO_SUCH_TABLE. NULL: no kind has this number.
+#[unsafe(no_mangle)]
+pub extern "C" fn kelix_kind_name(code: c_int) -> *const c_char {
+    static NAMES: LazyLock<Vec<(c_int, CString)>> = LazyLock::new(|| {
+        let kinds = KINDS.map(|kind| (code_of(kind), text(kind.name())));
+        let ours = [(KELIX_BUSY, text("busy")), (KELIX_INTERNAL, text("internal"))];
+        kinds.into_iter().chain(ours).collect()
+    });
+    NAMES.iter().find(|(kind, _)| *kind == code).map_or(null(), |(_, name)| name.as_ptr())
+}
+
 /// The last error of a session, and with NULL the last one of this thread in a call that has no session, or
 /// whose session is NULL, no session, or in use. NULL: there was none yet.
 ///
@@ -278,24 +311,6 @@ mod tests {
 
     #[test]
     fn kinds_have_numbers_of_their_own() {
-        let kinds = [
-            ErrorKind::InvalidArgument,
-            ErrorKind::NoSuchTable,
-            ErrorKind::NoSuchAttribute,
-            ErrorKind::BufferTooSmall,
-            ErrorKind::OutOfMemory,
-            ErrorKind::Unavailable,
-            ErrorKind::TimedOut,
-            ErrorKind::Superseded,
-            ErrorKind::ViewExpired,
-            ErrorKind::Frozen,
-            ErrorKind::Incompatible,
-            ErrorKind::Damaged,
-            ErrorKind::Protocol,
-            ErrorKind::Denied,
-            ErrorKind::System,
-            ErrorKind::Forked,
-        ];
-        assert_eq!(kinds.map(code_of), std::array::from_fn(|at| -1 - at as c_int));
+        assert_eq!(KINDS.map(code_of), std::array::from_fn(|at| -1 - at as c_int));
     }
 }

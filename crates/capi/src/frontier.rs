@@ -1,6 +1,7 @@
 //! Many items at once, by the links that lead to them.
 
 use std::ffi::c_int;
+use std::ops::Range;
 
 use kelix::{Frontier, Item};
 
@@ -129,6 +130,17 @@ pub unsafe extern "C" fn kelix_frontier_target(
     })
 }
 
+/// Some targets of a frontier, which have to be there.
+pub fn targets(frontier: &Frontier, first: usize, count: usize) -> Result<Range<usize>> {
+    match first.checked_add(count).filter(|end| *end <= frontier.len()) {
+        Some(end) => Ok(first..end),
+        None => {
+            let context = format!("{count} targets from {first} on, of {}", frontier.len());
+            Err(Failure::argument(context))
+        }
+    }
+}
+
 /// Items of the caller's, each of which is taken for the call. An error: one of them is in use, or is there
 /// twice.
 ///
@@ -162,16 +174,12 @@ pub unsafe extern "C" fn kelix_visit(
     unsafe {
         in_session("kelix_visit", session, |inside| {
             let frontier = enter(frontier.cast_mut())?;
-            let end = first.checked_add(count).filter(|end| *end <= frontier.len());
-            let Some(end) = end else {
-                let context = format!("{count} targets from {first} on, of {}", frontier.len());
-                return Err(Failure::argument(context));
-            };
+            let targets = targets(&frontier, first, count)?;
             let mut held = enter_all(items, count)?;
             let told = if results.is_null() { 0 } else { count };
             let results = slice_mut(results, told, "results")?;
             let mut read: Vec<Option<Item>> = Vec::new();
-            inside.session.visit_batch(&frontier, first..end, &mut read)?;
+            inside.session.visit_batch(&frontier, targets, &mut read)?;
             for (index, (held, item)) in held.iter_mut().zip(read).enumerate() {
                 let code = found(held, item);
                 debug_assert!(matches!(code, KELIX_OK | KELIX_ABSENT));

@@ -3,12 +3,12 @@
 use std::ffi::c_int;
 use std::time::SystemTime;
 
-use kelix::{Attribute, Item};
+use kelix::{Attribute, Item, Link, Name};
 
 use crate::call::{alone, in_session};
 use crate::error::{Failure, KELIX_ABSENT, KELIX_OK, Result};
-use crate::handle::{Entered, Opaque, enter, free, make};
-use crate::memory::{Place, kelix_bytes};
+use crate::handle::{Entered, Opaque, enter, free, make, share};
+use crate::memory::{Place, kelix_bytes, texts};
 use crate::session::kelix_session;
 use crate::structs::{Passed, ResultPlace};
 use crate::table::kelix_table;
@@ -58,6 +58,47 @@ impl Held {
             return Ok(&self.item);
         }
         Err(Failure::argument("nothing was got into the item yet"))
+    }
+
+    /// Tells bytes of the item, which may be absent.
+    ///
+    /// # Safety
+    ///
+    /// The promises of the crate.
+    unsafe fn tell_bytes(
+        &self,
+        bytes: *mut kelix_bytes,
+        find: impl FnOnce(&Item) -> Option<&[u8]>,
+    ) -> Result<c_int> {
+        // SAFETY: the promises.
+        let mut place = unsafe { Place::needed(bytes, "bytes") }?;
+        let found = find(&self.item);
+        place.tell(kelix_bytes::of(found.unwrap_or_default()));
+        Ok(if found.is_some() { KELIX_OK } else { KELIX_ABSENT })
+    }
+
+    /// Tells links of the item.
+    ///
+    /// # Safety
+    ///
+    /// The promises of the crate.
+    unsafe fn tell_links<'i, L: Iterator<Item = Link<'i>>>(
+        &'i mut self,
+        (links, count): (*mut *const kelix_link, *mut usize),
+        find: impl FnOnce(&'i Item) -> L,
+    ) -> Result<c_int> {
+        // SAFETY: the promises.
+        let (mut place, mut count) =
+            unsafe { (Place::needed(links, "links")?, Place::needed(count, "count")?) };
+        self.links.clear();
+        self.links.extend(find(&self.item).map(|link| kelix_link {
+            key: kelix_bytes::of(link.key),
+            bytes: kelix_bytes::of(link.bytes),
+            table_id: link.table.0,
+        }));
+        place.tell(self.links.as_ptr());
+        count.tell(self.links.len());
+        Ok(KELIX_OK)
     }
 }
 
@@ -238,11 +279,8 @@ pub unsafe extern "C" fn kelix_item_bytes(
     // SAFETY: the promises.
     unsafe {
         of_item("kelix_item_bytes", item, |held| {
-            let mut place = Place::needed(bytes, "bytes")?;
-            let (name, item) = (name.text("name")?, held.item()?);
-            let found = if name.is_empty() { Some(item.value()) } else { item.bytes(name) };
-            place.tell(kelix_bytes::of(found.unwrap_or_default()));
-            Ok(if found.is_some() { KELIX_OK } else { KELIX_ABSENT })
+            let name = name.text("name")?;
+            held.tell_bytes(bytes, |item| if name.is_empty() { Some(item.value()) } else { item.bytes(name) })
         })
     }
 }
@@ -259,20 +297,8 @@ pub unsafe extern "C" fn kelix_item_links(
     // SAFETY: the promises.
     unsafe {
         of_item("kelix_item_links", item, |held| {
-            let (mut place, mut count) = (Place::needed(links, "links")?, Place::needed(count, "count")?);
             let name = name.text("name")?;
-            let Held { item, links, .. } = held;
-            links.clear();
-            for link in item.links(name) {
-                links.push(kelix_link {
-                    key: kelix_bytes::of(link.key),
-                    bytes: kelix_bytes::of(link.bytes),
-                    table_id: link.table.0,
-                });
-            }
-            place.tell(links.as_ptr());
-            count.tell(links.len());
-            Ok(KELIX_OK)
+            held.tell_links((links, count), |item| item.links(name))
         })
     }
 }
@@ -336,6 +362,93 @@ pub unsafe extern "C" fn kelix_follow(
             let from = enter(from.cast_mut())?;
             let followed = inside.session.follow(from.item()?, name)?;
             Ok(found(&mut held, followed))
+        })
+    }
+}
+
+/// Goes from the item `from` along the first link under each of these names, one after the other, and fills
+/// `to`, another handle, with the last target; without names with the item itself. Otherwise as
+/// kelix_follow().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_follow_path(
+    session: *mut kelix_session,
+    from: *const kelix_item,
+    names: *const kelix_bytes,
+    count: usize,
+    to: *mut kelix_item,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_follow_path", session, |inside| {
+            let names = texts(names, count, "names")?;
+            let (mut held, from) = (enter(to)?, enter(from.cast_mut())?);
+            let followed = inside.session.follow_path(from.item()?, &names)?;
+            Ok(found(&mut held, followed))
+        })
+    }
+}
+
+/// The name of an attribute, which remembers the number that it has in the table whose items were read by it
+/// last. So it is compared with one name an item, and not with all that the table has.
+pub struct kelix_name {
+    _private: [u8; 0],
+}
+
+impl Opaque for kelix_name {
+    type State = Name;
+    const MAGIC: u64 = u64::from_le_bytes(*b"kx  name");
+    const NAME: &'static str = "name";
+}
+
+/// Makes the name with this text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_name_new(text: kelix_bytes, name: *mut *mut kelix_name) -> c_int {
+    alone("kelix_name_new", || {
+        // SAFETY: the promises.
+        unsafe { Place::needed(name, "name")?.tell(make(Name::new(text.text("text")?))) };
+        Ok(KELIX_OK)
+    })
+}
+
+/// Frees a name. NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_name_free(name: *mut kelix_name) {
+    // SAFETY: the promises.
+    unsafe { free(name) };
+}
+
+/// As kelix_item_bytes(), by a name that was made. Any number of threads may use one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_item_bytes_of(
+    item: *const kelix_item,
+    name: *const kelix_name,
+    bytes: *mut kelix_bytes,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        of_item("kelix_item_bytes_of", item, |held| {
+            let name = share(name)?;
+            held.tell_bytes(bytes, |item| match name.as_str() {
+                "" => Some(item.value()),
+                _ => item.bytes_of(name),
+            })
+        })
+    }
+}
+
+/// As kelix_item_links(), by a name that was made. Any number of threads may use one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_item_links_of(
+    item: *const kelix_item,
+    name: *const kelix_name,
+    links: *mut *const kelix_link,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        of_item("kelix_item_links_of", item, |held| {
+            let name = share(name)?;
+            held.tell_links((links, count), |item| item.links_of(name))
         })
     }
 }

@@ -98,6 +98,18 @@ pub unsafe fn slice_mut<'a, T>(data: *mut T, count: usize, what: &str) -> Result
     }
 }
 
+/// An array of texts of the caller's.
+///
+/// # Safety
+///
+/// The promises of the crate.
+pub unsafe fn texts<'a>(data: *const kelix_bytes, count: usize, what: &str) -> Result<Vec<&'a str>> {
+    // SAFETY: the promises.
+    let texts = unsafe { slice(data, count, what) }?;
+    // SAFETY: the promises.
+    texts.iter().map(|text| unsafe { text.text(what) }).collect()
+}
+
 /// Where a result goes that the caller may do without.
 pub struct Place<T>(*mut T);
 

@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr::null;
 
-use kelix::{RowEntry, Rows};
+use kelix::{Cell, RowEntry, Rows};
 
-use crate::batch::check_index;
+use crate::batch::{KELIX_NO_VALUE, check_index};
 use crate::call::{alone, in_session};
-use crate::error::KELIX_OK;
+use crate::error::{KELIX_ABSENT, KELIX_OK};
 use crate::handle::{Opaque, enter, free, make};
-use crate::memory::{Place, kelix_bytes};
+use crate::memory::{Place, kelix_bytes, texts};
 use crate::scan::kelix_range;
 use crate::session::kelix_session;
 use crate::structs::passed;
@@ -63,6 +63,47 @@ pub unsafe extern "C" fn kelix_scan_into(
             Ok(KELIX_OK)
         })
     }
+}
+
+/// Names the attributes that scans from now on bring beside each key's value: `count` of them, and none with 0.
+/// What the rows tell ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_rows_set_attributes(
+    rows: *mut kelix_rows,
+    names: *const kelix_bytes,
+    count: usize,
+) -> c_int {
+    alone("kelix_rows_set_attributes", || {
+        // SAFETY: the promises.
+        unsafe {
+            let mut rows = enter(rows)?;
+            *rows = Rows::with_attributes(&texts(names, count, "names")?);
+            Ok(KELIX_OK)
+        }
+    })
+}
+
+/// An attribute of a row, by the row's index and the attribute's place among the names that
+/// kelix_rows_set_attributes() was given. KELIX_ABSENT: the item has no such bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_rows_attribute(
+    rows: *const kelix_rows,
+    index: usize,
+    attribute: usize,
+    bytes: *mut kelix_bytes,
+) -> c_int {
+    alone("kelix_rows_attribute", || {
+        // SAFETY: the promises.
+        unsafe {
+            let mut place = Place::needed(bytes, "bytes")?;
+            let rows = enter(rows.cast_mut())?;
+            check_index(index, rows.len())?;
+            check_index(attribute, rows.names().len())?;
+            let found = rows.attribute(index, attribute);
+            place.tell(kelix_bytes::of(found.unwrap_or_default()));
+            Ok(if found.is_some() { KELIX_OK } else { KELIX_ABSENT })
+        }
+    })
 }
 
 /// How many keys the last scan brought.
@@ -168,6 +209,44 @@ pub unsafe extern "C" fn kelix_rows_arrays(
             entries.tell(if rows.entries().is_empty() { null() } else { rows.entries().as_ptr().cast() });
             pairs.tell(if rows.pairs().is_empty() { null() } else { rows.pairs().as_ptr().cast() });
             count.tell(rows.len());
+            Ok(KELIX_OK)
+        }
+    })
+}
+
+/// Where an attribute of a row stands.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kelix_cell {
+    /// Its first byte in the rows' data. KELIX_NO_VALUE: the item has no such bytes.
+    pub start: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+const _: () = {
+    assert!(size_of::<kelix_cell>() == size_of::<Cell>());
+    assert!(offset_of!(kelix_cell, start) == offset_of!(Cell, start));
+    assert!(offset_of!(kelix_cell, bytes) == offset_of!(Cell, bytes));
+    assert!(Cell::ABSENT.start == KELIX_NO_VALUE);
+};
+
+/// The attributes of all rows of the last scan as an array, row by row, each with as many cells as
+/// kelix_rows_set_attributes() named. They tell where attributes stand in the data of kelix_rows_arrays(),
+/// and stay as long as those. `count` becomes how many cells these are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_rows_cells(
+    rows: *const kelix_rows,
+    cells: *mut *const kelix_cell,
+    count: *mut usize,
+) -> c_int {
+    alone("kelix_rows_cells", || {
+        // SAFETY: the promises.
+        unsafe {
+            let (mut cells, mut count) = (Place::needed(cells, "cells")?, Place::needed(count, "count")?);
+            let rows = enter(rows.cast_mut())?;
+            cells.tell(if rows.cells().is_empty() { null() } else { rows.cells().as_ptr().cast() });
+            count.tell(rows.cells().len());
             Ok(KELIX_OK)
         }
     })

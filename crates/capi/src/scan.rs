@@ -204,3 +204,23 @@ pub unsafe extern "C" fn kelix_count(
         })
     }
 }
+
+/// About how many keys a range has, without a look at each: exact for a few, and for more what leaves have on
+/// average. Of a hash table how many keys there are. `range` may be NULL: the whole table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_estimate(
+    session: *mut kelix_session,
+    table: kelix_table,
+    range: *const kelix_range,
+    count: *mut u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_estimate", session, |inside| {
+            let mut place = Place::needed(count, "count")?;
+            let range = passed(range, "range")?.scan()?;
+            place.tell(inside.session.estimate(table.table(), &range)?);
+            Ok(KELIX_OK)
+        })
+    }
+}

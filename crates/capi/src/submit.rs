@@ -10,10 +10,12 @@ use crate::call::{Session, in_session};
 use crate::error::{
     ErrorRecord, Failure, KELIX_ABSENT, KELIX_MORE, KELIX_OK, KELIX_WOULD_WAIT, Result, kelix_error,
 };
+use crate::frontier::{kelix_frontier, targets};
 use crate::handle::{enter, make};
 use crate::item::kelix_item;
 use crate::memory::{Place, kelix_bytes, slice_mut};
-use crate::plain::{compared, expected_version};
+use crate::new_item::kelix_item_builder;
+use crate::plain::{compared, expected_version, kelix_write};
 use crate::scan::{Stepped, kelix_range, kelix_scan};
 use crate::session::kelix_session;
 use crate::structs::passed;
@@ -173,6 +175,75 @@ pub unsafe extern "C" fn kelix_submit_compare_and_delete(
         submit("kelix_submit_compare_and_delete", session, user_data, |inside| {
             let (key, expected) = (key.get("key")?, Version(expected));
             Ok(inside.session.submit_compare_and_delete(table.table(), key, expected)?)
+        })
+    }
+}
+
+/// Submits a put of an item with attributes and links, which is copied. Of `write`, which may be NULL, only
+/// what is expected counts, as of kelix_put_item(). It ends as KELIX_WRITTEN, or as KELIX_COMPARED where
+/// something is expected.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_put_item(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    builder: *const kelix_item_builder,
+    write: *const kelix_write,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        submit("kelix_submit_put_item", session, user_data, |Session { session, .. }| {
+            let (table, key) = (table.table(), key.get("key")?);
+            let expect = passed(write, "write")?.only_expected()?;
+            let item = enter(builder.cast_mut())?;
+            Ok(match expect {
+                None => session.submit_item(table, key, &item)?,
+                Some(expected) => session.submit_compare_and_set_item(table, key, expected, &item)?,
+            })
+        })
+    }
+}
+
+/// Submits the read along an item's first link under a name, as kelix_follow() does it. It ends as KELIX_GOT.
+/// KELIX_NO_SUCH_ATTRIBUTE: the item has no such link.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_follow(
+    session: *mut kelix_session,
+    from: *const kelix_item,
+    name: kelix_bytes,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        submit("kelix_submit_follow", session, user_data, |inside| {
+            let from = enter(from.cast_mut())?;
+            Ok(inside.session.submit_follow(from.item()?, name.text("name")?)?)
+        })
+    }
+}
+
+/// Submits the reads of `count` targets of a frontier, from the one with the index `first` on, as
+/// kelix_visit() does them. Each ends by itself, as KELIX_GOT; their numbers are `user_data` and those behind
+/// it, in the order of the targets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_visit(
+    session: *mut kelix_session,
+    frontier: *const kelix_frontier,
+    first: usize,
+    count: usize,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_visit", session, |inside| {
+            let frontier = enter(frontier.cast_mut())?;
+            let targets = targets(&frontier, first, count)?;
+            let tickets = inside.session.submit_visit(&frontier, targets)?;
+            for (number, ticket) in (0..).zip(tickets) {
+                inside.session.set_number(ticket, user_data.wrapping_add(number));
+            }
+            Ok(KELIX_OK)
         })
     }
 }

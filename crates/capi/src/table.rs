@@ -135,7 +135,40 @@ pub unsafe extern "C" fn kelix_table_drop(session: *mut kelix_session, name: kel
     }
 }
 
-/// The names of all tables. They stay until the session's next call of this function, or its end.
+/// Drops a loaded dataset with all its tables. KELIX_ABSENT: there is no such dataset.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_dataset_drop(session: *mut kelix_session, dataset: kelix_bytes) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_dataset_drop", session, |inside| {
+            let was_there = inside.session.drop_dataset(dataset.text("dataset")?)?;
+            Ok(if was_there { KELIX_OK } else { KELIX_ABSENT })
+        })
+    }
+}
+
+/// The name of the table with a number, as items and links tell it. It stays until the session's next call of
+/// this function or kelix_table_list(), or its end. KELIX_ABSENT: there is no such table (any more).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_table_name(
+    session: *mut kelix_session,
+    id: u16,
+    name: *mut kelix_bytes,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_table_name", session, |inside| {
+            let mut place = Place::needed(name, "name")?;
+            let found = inside.session.table_name(TableId(id))?;
+            let told = inside.names.tell(found.into_iter().collect());
+            place.tell(told.first().copied().unwrap_or(kelix_bytes::of(&[])));
+            Ok(if told.is_empty() { KELIX_ABSENT } else { KELIX_OK })
+        })
+    }
+}
+
+/// The names of all tables. They stay until the session's next call of this function or
+/// kelix_table_name(), or its end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_table_list(
     session: *mut kelix_session,

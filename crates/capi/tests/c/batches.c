@@ -70,6 +70,25 @@ static void puts_and_gets(kelix_session *session, kelix_table table, kelix_value
     REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_values_arrays(values, NULL, &entries, &count));
     REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_values_get(values, KEYS, &value, NULL));
 
+    /* Gets and puts in one call. */
+    all.count = 10;
+    texts.count = 10;
+    texts.bytes = (size_t)offsets[10];
+    memset(results, 9, sizeof results);
+    OK(session, kelix_multi_get_put(session, table, &all, values, &all, &texts, results, versions));
+    OK(NULL, kelix_values_count(values, &count));
+    CHECK(count == 10 && results[9] == KELIX_OK && results[10] != KELIX_OK);
+    OK(session, kelix_multi_get(session, table, &all, values));
+    for (at = 0; at < 10; at++) {
+        OK(NULL, kelix_values_get(values, at, &value, &version));
+        CHECK(value.bytes == 1 + at % 5 && version == versions[at]);
+    }
+    OK(session, kelix_delete(session, table, bytes(keys[3], WIDTH)));
+    texts.count = 9;
+    texts.bytes = (size_t)offsets[9];
+    REFUSED(session, KELIX_INVALID_ARGUMENT,
+            kelix_multi_get_put(session, table, &all, values, &all, &texts, NULL, NULL));
+
     /* A batch of nothing. */
     all.count = 0;
     OK(session, kelix_multi_get(session, table, &all, values));

@@ -121,6 +121,9 @@ int main(void) {
     costs(other, named, "30");
     table.kind = 9;
     REFUSED(other, KELIX_INVALID_ARGUMENT, kelix_build_open(other, text("shop"), &table, 1, &second));
+    OK(other, kelix_dataset_drop(other, text("shop")));
+    RETURNS(other, KELIX_ABSENT, kelix_dataset_drop(other, text("shop")));
+    REFUSED(other, KELIX_NO_SUCH_TABLE, kelix_table_open(other, text("products"), &named));
     kelix_session_free(other);
     kelix_client_free(client);
     return 0;

@@ -8,6 +8,48 @@ static kelix_item_builder *new_builder(void) {
     return builder;
 }
 
+/* Attributes by names that were made, which are whatever the same names' texts are. */
+static void names(const kelix_item *student) {
+    const char *texts[] = {"name", "", "supervisor", "nothing", "name"};
+    kelix_name *name = NULL;
+    size_t at;
+    for (at = 0; at < 5; at++) {
+        kelix_bytes wanted, found;
+        const kelix_link *links = NULL;
+        size_t wanted_count = 0, count = 0;
+        int code = kelix_item_bytes(student, text(texts[at]), &wanted), twice;
+        OK(NULL, kelix_name_new(text(texts[at]), &name));
+        for (twice = 0; twice < 2; twice++) {
+            RETURNS(NULL, code, kelix_item_bytes_of(student, name, &found));
+            CHECK(found.bytes == wanted.bytes && memcmp(found.data, wanted.data, found.bytes) == 0);
+            OK(NULL, kelix_item_links(student, text(texts[at]), &links, &wanted_count));
+            OK(NULL, kelix_item_links_of(student, name, &links, &count));
+            CHECK(count == wanted_count && count == (at == 2 ? 2u : 0u));
+        }
+        kelix_name_free(name);
+    }
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_name_new(bytes("\xff", 1), &name));
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_item_bytes_of(student, NULL, NULL));
+    kelix_name_free(NULL);
+}
+
+/* Along several links at once. */
+static void paths(kelix_session *session, const kelix_item *student) {
+    kelix_bytes path[3];
+    kelix_item *end = new_item();
+    path[0] = text("supervisor");
+    path[1] = text("department");
+    path[2] = text("nothing");
+    OK(session, kelix_follow_path(session, student, path, 2, end));
+    CHECK(is(about(end).key, "depcs"));
+    OK(session, kelix_follow_path(session, student, path, 0, end));
+    CHECK(is(about(end).key, "stu001"));
+    REFUSED(session, KELIX_NO_SUCH_ATTRIBUTE, kelix_follow_path(session, student, path, 3, end));
+    REFUSED(session, KELIX_BUSY, kelix_follow_path(session, end, path, 1, end));
+    REFUSED(session, KELIX_INVALID_ARGUMENT, kelix_follow_path(session, student, NULL, 1, end));
+    kelix_item_free(end);
+}
+
 int main(void) {
     kelix_client *client = client_at(variable("KELIX_TEST_DIRECTORY"));
     kelix_session *session = session_of(client);
@@ -80,6 +122,11 @@ int main(void) {
     OK(NULL, kelix_item_bytes(other, text("website"), &found));
     CHECK(is(found, "www.cs.ac.co"));
     REFUSED(session, KELIX_NO_SUCH_ATTRIBUTE, kelix_follow(session, student, text("mentor"), other));
+    names(student);
+    paths(session, student);
+    RETURNS(session, KELIX_ABSENT, kelix_table_name(session, 60000, &found));
+    OK(session, kelix_table_name(session, about(student).table_id, &found));
+    CHECK(is(found, "people"));
 
     /* A plain item has one attribute, without a name. */
     put(session, people, "plain", "value");

@@ -105,6 +105,43 @@ static void strings(kelix_session *session) {
     REFUSED(session, KELIX_INVALID_ARGUMENT, kelix_scan_into(session, table, &range, rows));
 }
 
+/* Attributes beside values, one by one and as an array. */
+static void attributes(kelix_session *session) {
+    kelix_table table = table_of(session, KELIX_STRINGS, "towns");
+    kelix_item_builder *builder = NULL;
+    const kelix_row_entry *entries = NULL;
+    const kelix_pair *pairs = NULL;
+    const kelix_cell *cells = NULL;
+    kelix_bytes names[2], found, data;
+    size_t count = 0, at;
+    OK(NULL, kelix_item_builder_new(&builder));
+    OK(NULL, kelix_item_builder_bytes(builder, text("river"), text("Donau")));
+    OK(NULL, kelix_item_builder_bytes(builder, text("people"), text("128928")));
+    OK(session, kelix_put_item(session, table, text("ulm"), builder, NULL, NULL));
+    kelix_item_builder_free(builder);
+    put(session, table, "york", "a value");
+    names[0] = text("people");
+    names[1] = text("nothing");
+    OK(NULL, kelix_rows_set_attributes(rows, names, 2));
+    OK(session, kelix_scan_into(session, table, NULL, rows));
+    for (at = 0; at < 4; at++) {
+        RETURNS(NULL, at == 0 ? KELIX_OK : KELIX_ABSENT, kelix_rows_attribute(rows, at / 2, at % 2, &found));
+        CHECK(is(found, at == 0 ? "128928" : ""));
+    }
+    OK(NULL, kelix_rows_arrays(rows, &data, &entries, &pairs, &count));
+    OK(NULL, kelix_rows_cells(rows, &cells, &count));
+    CHECK(count == 4 && cells[0].bytes == 6 && cells[3].start == KELIX_NO_VALUE);
+    CHECK(memcmp((const char *)data.data + cells[0].start, "128928", 6) == 0);
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_rows_attribute(rows, 2, 0, &found));
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_rows_attribute(rows, 0, 2, &found));
+    names[1] = bytes("\xff", 1);
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_rows_set_attributes(rows, names, 2));
+    OK(NULL, kelix_rows_set_attributes(rows, NULL, 0));
+    OK(session, kelix_scan_into(session, table, NULL, rows));
+    OK(NULL, kelix_rows_cells(rows, &cells, &count));
+    CHECK(count == 0 && cells == NULL);
+}
+
 static void numbers(kelix_session *session) {
     kelix_table table = table_of(session, KELIX_INLINE, "counts");
     kelix_range range = all_keys();
@@ -138,11 +175,14 @@ static void hash_tables(kelix_session *session) {
     kelix_range range = all_keys();
     char words[16];
     unsigned at;
+    uint64_t estimate = 0;
     for (at = 0; at < 50; at++) {
         snprintf(words, sizeof words, "%u", at);
         put(session, table, words, words);
     }
     CHECK(keys_of(session, table, NULL, NULL) == 50);
+    OK(session, kelix_estimate(session, table, NULL, &estimate));
+    CHECK(estimate == 50);
     range.limit = 5;
     CHECK(keys_of(session, table, &range, NULL) == 5);
     range.start = text("3");
@@ -176,6 +216,7 @@ int main(void) {
     kelix_session *session = session_of(client);
     OK(NULL, kelix_rows_new(&rows));
     strings(session);
+    attributes(session);
     numbers(session);
     hash_tables(session);
     of_another_session(session, client);

@@ -104,6 +104,56 @@ static void writes(kelix_session *session, kelix_table table) {
     CHECK(only(session).result == KELIX_ABSENT);
 }
 
+/* Items, and along links. */
+static void links(kelix_session *session, kelix_table table) {
+    kelix_item_builder *builder = NULL;
+    kelix_frontier *frontier = NULL;
+    kelix_item *item = new_item();
+    kelix_completion one;
+    kelix_write write;
+    unsigned seen = 0;
+    put(session, table, "target", "at the end");
+    OK(NULL, kelix_item_builder_new(&builder));
+    OK(NULL, kelix_item_builder_link(builder, text("to"), table, text("target"), bytes(NULL, 0)));
+    OK(session, kelix_submit_put_item(session, table, text("from"), builder, NULL, 1));
+    one = only(session);
+    CHECK(one.kind == KELIX_WRITTEN && one.user_data == 1 && one.version != 0);
+    memset(&write, 0, sizeof write);
+    write.size = sizeof write;
+    write.expect = KELIX_EXPECT_VERSION;
+    write.expected = one.version;
+    OK(session, kelix_submit_put_item(session, table, text("from"), builder, &write, 2));
+    one = only(session);
+    CHECK(one.kind == KELIX_COMPARED && one.result == KELIX_OK && one.user_data == 2);
+    OK(session, kelix_submit_put_item(session, table, text("from"), builder, &write, 3));
+    CHECK(only(session).result == KELIX_MISMATCH);
+    write.flags = 1;
+    REFUSED(session, KELIX_INVALID_ARGUMENT,
+            kelix_submit_put_item(session, table, text("from"), builder, &write, 4));
+    OK(session, kelix_get_item(session, table, text("from"), item));
+    OK(session, kelix_submit_follow(session, item, text("to"), 5));
+    one = only(session);
+    CHECK(one.kind == KELIX_GOT && one.user_data == 5 && is(one.value, "at the end"));
+    REFUSED(session, KELIX_NO_SUCH_ATTRIBUTE, kelix_submit_follow(session, item, text("nothing"), 6));
+    OK(NULL, kelix_frontier_new(&frontier));
+    OK(NULL, kelix_frontier_add(frontier, table, text("nobody")));
+    OK(NULL, kelix_frontier_add_links(frontier, item, text("to"), NULL));
+    OK(session, kelix_submit_visit(session, frontier, 0, 2, 7));
+    while (seen != 3) {
+        kelix_completion completions[MOST];
+        size_t count = 0, at;
+        CHECK(next(session, completions, &count) >= KELIX_OK);
+        for (at = 0; at < count; at++) {
+            CHECK(completions[at].result == (completions[at].user_data == 7 ? KELIX_ABSENT : KELIX_OK));
+            seen |= 1u << (completions[at].user_data - 7);
+        }
+    }
+    REFUSED(session, KELIX_INVALID_ARGUMENT, kelix_submit_visit(session, frontier, 1, 2, 9));
+    kelix_frontier_free(frontier);
+    kelix_item_builder_free(builder);
+    kelix_item_free(item);
+}
+
 static void pages(kelix_session *session, kelix_session *other, kelix_table table) {
     kelix_completion one;
     kelix_scan *rest = NULL;
@@ -161,6 +211,7 @@ int main(void) {
         CHECK(past == 0);
         many(session, table_of(session, KELIX_HASH, way == 0 ? "near" : "far"));
         writes(session, table_of(session, KELIX_HASH, way == 0 ? "near" : "far"));
+        links(session, table_of(session, KELIX_HASH, way == 0 ? "near" : "far"));
         pages(session, other, table_of(session, KELIX_STRINGS, way == 0 ? "nearby" : "faraway"));
         kelix_session_free(session);
         kelix_session_free(other);
