@@ -40,13 +40,13 @@ public final class Cursor implements AutoCloseable {
             long taken = handle.take();
             try {
                 long rows = session.rows(attributes);
-                Rows page;
-                do {
+                // A page may be empty, and yet not the last one.
+                Rows page = Rows.NONE;
+                while (page.isEmpty() && !isOver) {
                     core.block.set(1, taken).set(2, rows).set(3, most);
-                    // A page may be empty, and yet not the last one.
-                    isOver = isOver || core.block.must(Op.NEXT_ROWS) == 0;
+                    isOver = core.block.must(Op.NEXT_ROWS) == 0;
                     page = new Rows(core.block, attributes.size());
-                } while (page.isEmpty() && !isOver);
+                }
                 return page;
             } finally {
                 handle.put(taken);

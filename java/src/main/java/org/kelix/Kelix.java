@@ -109,7 +109,8 @@ public final class Kelix implements AutoCloseable {
     }
 
     /**
-     * A table as a map, for all threads. The table is made, of the kind {@link TableKind#HASH}, if there is none.
+     * A table as a map, for all threads. The table is made, of the kind {@link TableKind#HASH}, if there is none. A table
+     * of the kind {@link TableKind#INLINE} has no versions, and so cannot be a map.
      *
      * @param name the table's name
      * @param keys what keys are as bytes
@@ -125,6 +126,9 @@ public final class Kelix implements AutoCloseable {
                 table = session.table(name);
             } catch (NoSuchTableException error) {
                 table = session.create(name, TableKind.HASH);
+            }
+            if (table.kind() == TableKind.INLINE) {
+                throw KelixException.invalid("a table of the kind INLINE has no versions, which a map needs");
             }
             return new KelixMap<>(this, table, Block.need(keys, "codec of keys"), Block.need(values, "codec of values"));
         }

@@ -72,10 +72,14 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
 
     @Override
     public V get(Object key) {
-        byte[] encoded = key(key);
+        byte[] value = found(key(key));
+        return value == null ? null : values.decode(value);
+    }
+
+    /** No session is held while a codec is at work, which may use the map itself. */
+    private byte[] found(byte[] key) {
         try (Session session = kelix.session()) {
-            byte[] value = session.get(table, encoded);
-            return value == null ? null : values.decode(value);
+            return session.get(table, key);
         }
     }
 
@@ -314,10 +318,8 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
                 }
                 byte[] encoded = key(entry.getKey());
                 Objects.requireNonNull(entry.getValue());
-                try (Session session = kelix.session()) {
-                    byte[] found = session.get(table, encoded);
-                    return found != null && isValue(found, entry.getValue());
-                }
+                byte[] found = found(encoded);
+                return found != null && isValue(found, entry.getValue());
             }
 
             @Override

@@ -22,6 +22,16 @@ public final class Rows {
 
     private final int columns;
 
+    static final Rows NONE = new Rows();
+
+    private Rows() {
+        size = 0;
+        columns = 0;
+        data = new byte[0];
+        entries = null;
+        cells = null;
+    }
+
     /** The rows that a call told, with so many attributes of each. */
     Rows(Block told, int columns) {
         this.columns = columns;
