@@ -25,6 +25,11 @@ public final class Cursor implements AutoCloseable {
         return handle;
     }
 
+    /** Whether the last page was the last one. */
+    boolean isOver() {
+        return isOver;
+    }
+
     /**
      * The next keys and their values.
      *

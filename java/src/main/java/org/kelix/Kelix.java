@@ -99,7 +99,7 @@ public final class Kelix implements AutoCloseable {
     public Async async() {
         lock.lock();
         try {
-            if (async == null) {
+            if (async == null || pool.isClosed()) {
                 async = new Async(this);
             }
             return async;

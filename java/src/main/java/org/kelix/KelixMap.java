@@ -18,14 +18,15 @@ import java.util.concurrent.ConcurrentMap;
  * key nor value. Whether two values are equal is told by their {@code equals}, or by their bytes.
  *
  * <p>Iteration goes page by page, in the order of keys if the table has one. It is not one moment of the table: what is
- * there all the time comes once, what is put or deleted meanwhile at most once. {@link #size} counts all keys, and
+ * there all the time comes once, what is put or deleted meanwhile at most once. An iterator of more than 1,024 entries has a
+ * session of the pool until it has read the last ones. {@link #size} counts all keys, and
  * {@link #clear} deletes key by key. A write leaves no attributes, flags and end of an item.
  *
  * @param <K> the type of keys
  * @param <V> the type of values
  */
 public final class KelixMap<K, V> extends AbstractMap<K, V> implements ConcurrentMap<K, V> {
-    private static final int PAGE = 256;
+    private static final int PAGE = 1024;
 
     private final Kelix kelix;
     private final Table table;
@@ -335,7 +336,7 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
         };
     }
 
-    /** All entries, page by page. It has a session until it has come to the end, or cannot be reached any more. */
+    /** All entries, page by page. It has a session until it has read the last page, or cannot be reached any more. */
     private final class Entries implements Iterator<Entry<K, V>> {
         private final Session session = kelix.session();
         private Cursor cursor;
@@ -356,7 +357,7 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
         private void turn() {
             page = cursor.next(PAGE);
             row = 0;
-            if (page.isEmpty()) {
+            if (cursor.isOver()) {
                 session.close();
             }
         }
@@ -374,7 +375,7 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
             last = page.key(row);
             Entry<K, V> entry = new WrittenEntry(keys.decode(last.clone()), values.decode(page.value(row)));
             row++;
-            if (row == page.size()) {
+            if (row == page.size() && !cursor.isOver()) {
                 turn();
             }
             return entry;
