@@ -20,13 +20,13 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv test-capi test-python loom lint-sim sim fuzz test-slow test-durability test-verbs
+TEST_LONG = msrv test-capi test-python test-java loom lint-sim sim fuzz test-slow test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
-.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python
+.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -151,6 +151,15 @@ test-python: test-tools toolchain ## test the Python package, as it is installed
 	@echo "== Python"
 	$(CARGO) clippy --release --manifest-path python/Cargo.toml --target-dir "$(abspath $(or $(CARGO_TARGET_DIR),target))" --all-targets --locked -- -D warnings
 	KELIX="$(abspath $(RELEASE))/kelix" scripts/test-python
+
+jar: toolchain ## build the jar of the Java client, in java/dist
+	@echo "== jar"
+	@PROFILE=dist scripts/jar
+
+test-java: test-tools toolchain ## test the Java client on Java 17 and the newest JDK, as its users have it
+	@echo "== Java"
+	@$(CARGO) build --release --locked --package kelix-cli
+	@KELIX="$(abspath $(RELEASE))/kelix" scripts/test-java
 
 install: dist ## install the program and its benchmarks below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"

@@ -691,21 +691,30 @@ EXPORT int32_t kelix_java_call(int32_t operation, word block) {
 /* What a get returns: how many bytes it copied, or its code less 1,000, so that all but those are negative. */
 static word told(int code, const kelix_got *got) { return code == KELIX_OK ? (word)got->bytes : (word)code - 1000; }
 
-EXPORT word kelix_java_get(word session, word table0, word table1, word table2, const void *key, word key_bytes,
-                           void *into, word room) {
+/* Not exported, so that both below have it inline. */
+static inline word try_get_short(word session, word table0, word table1, word table2, const void *key, word key_bytes,
+                                 void *into, word room) {
     kelix_table table = {{(uint64_t)table0, (uint64_t)table1, (uint64_t)table2}};
     kelix_got got = {.size = sizeof got};
-    int code = kelix_get((kelix_session *)(intptr_t)session, table, (kelix_bytes){key, (size_t)key_bytes}, into,
-                         (size_t)room, &got);
+    int code = kelix_try_get((kelix_session *)(intptr_t)session, table, (kelix_bytes){key, (size_t)key_bytes}, into,
+                             (size_t)room, &got);
     return told(code, &got);
 }
 
 EXPORT word kelix_java_try_get(word session, word table0, word table1, word table2, const void *key, word key_bytes,
                                void *into, word room) {
+    return try_get_short(session, table0, table1, table2, key, key_bytes, into, room);
+}
+
+/* kelix_try_get() has the shorter way, which is taken by nearly all gets in shared memory. */
+EXPORT word kelix_java_get(word session, word table0, word table1, word table2, const void *key, word key_bytes,
+                           void *into, word room) {
+    word tried = try_get_short(session, table0, table1, table2, key, key_bytes, into, room);
+    if (tried != (word)KELIX_WOULD_WAIT - 1000) return tried;
     kelix_table table = {{(uint64_t)table0, (uint64_t)table1, (uint64_t)table2}};
     kelix_got got = {.size = sizeof got};
-    int code = kelix_try_get((kelix_session *)(intptr_t)session, table, (kelix_bytes){key, (size_t)key_bytes}, into,
-                             (size_t)room, &got);
+    int code = kelix_get((kelix_session *)(intptr_t)session, table, (kelix_bytes){key, (size_t)key_bytes}, into,
+                         (size_t)room, &got);
     return told(code, &got);
 }
 

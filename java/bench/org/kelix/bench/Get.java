@@ -3,6 +3,8 @@ package org.kelix.bench;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -21,14 +23,16 @@ public final class Get {
     private static final int WARM_UP_BLOCKS = 128;
     private static final int KEY_BYTES = 16;
     private static final int VALUE_BYTES = 32;
+    private static final VarHandle LONG =
+            MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
 
     private final Session session;
     private final Table table;
     private final long[] records = new long[DRAWN];
-    /** Keys one behind the other, as the native and the Python rows have them, and as arrays. */
-    private final ByteBuffer directKeys = direct(DRAWN * KEY_BYTES);
+    /** The key is made of the record's number before each get, as in the loop of the Rust client. */
+    private final byte[] key = new byte[KEY_BYTES];
 
-    private final byte[][] keys = new byte[DRAWN][];
+    private final ByteBuffer directKey = direct(KEY_BYTES);
     private final ByteBuffer directValue = direct(64);
     private final byte[] value = new byte[64];
     private final ByteBuffer arrayValue = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN);
@@ -37,6 +41,9 @@ public final class Get {
     private Get(Session session, long count) {
         this.session = session;
         table = session.table("records");
+        byte[] user = "user0000".getBytes(StandardCharsets.US_ASCII);
+        System.arraycopy(user, 0, key, 0, user.length);
+        directKey.put(0, user);
         long state = 7;
         for (int index = 0; index < DRAWN; index++) {
             // Splitmix64, and the upper half of the product with `count`: numbers below it, all alike.
@@ -45,10 +52,6 @@ public final class Get {
             mixed = (mixed ^ mixed >>> 27) * 0x94d049bb133111ebL;
             mixed ^= mixed >>> 31;
             records[index] = Math.multiplyHigh(mixed, count) + (mixed >> 63 & count);
-            ByteBuffer key = ByteBuffer.allocate(KEY_BYTES).order(ByteOrder.LITTLE_ENDIAN);
-            key.put("user0000".getBytes(StandardCharsets.US_ASCII)).putLong(records[index]);
-            keys[index] = key.array();
-            directKeys.put(index * KEY_BYTES, keys[index]);
         }
     }
 
@@ -69,28 +72,26 @@ public final class Get {
         }
     }
 
-    private static final java.lang.invoke.VarHandle LONG =
-            java.lang.invoke.MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
-
     private void get() {
         for (int index = next; index < next + BLOCK; index++) {
-            byte[] found = session.get(table, keys[index]);
+            LONG.set(key, 8, records[index]);
+            byte[] found = session.get(table, key);
             verify((long) LONG.get(found, 0), (long) LONG.get(found, 8), (long) LONG.get(found, 16), records[index]);
         }
     }
 
     private void getDirect() {
         for (int index = next; index < next + BLOCK; index++) {
-            directKeys.limit((index + 1) * KEY_BYTES).position(index * KEY_BYTES);
-            int bytes = session.get(table, directKeys, directValue.clear());
+            directKey.putLong(8, records[index]);
+            int bytes = session.get(table, directKey, directValue.clear());
             verify(directValue, bytes, records[index]);
         }
-        directKeys.clear();
     }
 
     private void getInto() {
         for (int index = next; index < next + BLOCK; index++) {
-            int bytes = session.get(table, keys[index], value);
+            LONG.set(key, 8, records[index]);
+            int bytes = session.get(table, key, value);
             verify(arrayValue, bytes, records[index]);
         }
     }

@@ -8,9 +8,14 @@ import java.nio.ByteBuffer;
  */
 final class Bridge {
     /** Whether {@link #tryGet} can be called: native code reads arrays of Java where they stand. */
-    static final boolean READS_ARRAYS = false;
+    static final boolean READS_ARRAYS = readsArrays();
 
     private Bridge() {}
+
+    /** A constant would be compiled into other classes, which are the same for all versions of Java. */
+    private static boolean readsArrays() {
+        return false;
+    }
 
     static void load(String path) {
         System.load(path);

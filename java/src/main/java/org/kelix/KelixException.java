@@ -4,10 +4,15 @@ package org.kelix;
 public class KelixException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
+    /** What went wrong. */
     private final ErrorKind kind;
+    /** Whether the same call may succeed later. */
     private final boolean retry;
+    /** Whether the store was changed. */
     private final Effect effect;
+    /** The operation that failed. */
     private final String operation;
+    /** How many bytes it takes, or 0. */
     private final long neededBytes;
 
     KelixException(

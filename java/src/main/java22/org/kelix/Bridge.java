@@ -13,7 +13,7 @@ import java.nio.file.Path;
 /** The functions of the native library, by java.lang.foreign. For Java 17 to 21 there is a class of the same name. */
 final class Bridge {
     /** Whether {@link #tryGet} can be called: native code reads arrays of Java where they stand. */
-    static final boolean READS_ARRAYS = true;
+    static final boolean READS_ARRAYS = readsArrays();
 
     private static SymbolLookup library;
 
@@ -44,6 +44,11 @@ final class Bridge {
                     .orElseThrow(() -> new UnsatisfiedLinkError("the library of Kelix has no function " + name));
             return Linker.nativeLinker().downcallHandle(function, types, options);
         }
+    }
+
+    /** A constant would be compiled into other classes, which are the same for all versions of Java. */
+    private static boolean readsArrays() {
+        return true;
     }
 
     static void load(String path) {

@@ -22,7 +22,7 @@ public final class Main {
         SamplesTest.class
     };
 
-    private static int passed;
+    private static long passed;
     private static int failed;
 
     private Main() {}
@@ -52,7 +52,7 @@ public final class Main {
                 (System.nanoTime() - begun) / 1e9);
         failed += result.getFailureCount();
         if (what.isEmpty()) {
-            passed += result.getRunCount() - result.getFailureCount() - (int) result.getAssumptionFailureCount();
+            passed += result.getRunCount() - result.getFailureCount() - result.getAssumptionFailureCount();
         }
     }
 

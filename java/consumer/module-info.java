@@ -1,0 +1,4 @@
+/** A program that uses the client. */
+module shop {
+    requires kelix.client;
+}
