@@ -165,7 +165,7 @@ install: dist ## install the program and its benchmarks below PREFIX (default /u
 	install -d "$(DESTDIR)$(PREFIX)/bin"
 	install -m 755 "$(KELIX)" "$(KELIX)-bench" "$(DESTDIR)$(PREFIX)/bin"
 
-deb: dist ## make a Debian package, in target/deb
+deb: dist ## make Debian packages of the program and of the libraries for C, in target/deb
 	@scripts/deb "$(KELIX)" "$(DIST)/../deb"
 
 install-capi: toolchain ## install kelix.h and libkelix below PREFIX (DESTDIR is honoured; CAPI_BUILT=yes takes what `make test-capi` built)

@@ -1,6 +1,8 @@
 //! `kelix bench languages`: what gets cost in other languages than Rust, and what the library has for these.
 
+mod bindings;
 mod c;
+mod child;
 mod parts;
 
 use kelix_report::Report;
@@ -40,6 +42,8 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 
 fn rows(store: &mut Store) -> Result<Vec<Row>, String> {
     let mut rows = c::rows(store)?;
+    rows.extend(bindings::of_java(store)?);
+    rows.extend(bindings::of_python(store)?);
     rows.extend(parts::rows(store)?);
     Ok(rows)
 }

@@ -75,6 +75,11 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 impl Daemon {
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
     /// The number of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()

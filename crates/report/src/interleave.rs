@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 /// Length of one block.
-const BLOCK: Duration = Duration::from_millis(15);
+pub const BLOCK: Duration = Duration::from_millis(15);
 
 /// What came out of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,12 @@ fn block<E>(mut operation: impl FnMut() -> Result<(u64, Duration), E>) -> Result
         (count, aside) = (count + done, aside + not_counted);
     }
     Ok((began.elapsed() - aside).as_nanos() as f64 / count as f64)
+}
+
+/// Runs one block of an operation, which says how many it did. Returns nanoseconds for one.
+pub fn one_block(operation: &mut dyn FnMut() -> u64) -> f64 {
+    let Ok(time) = block(|| Ok::<_, Infallible>((operation(), Duration::ZERO)));
+    time
 }
 
 /// Runs blocks of so many sides' operations in turn over so many rounds, after one that does not count. Who

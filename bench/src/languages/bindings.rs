@@ -1,0 +1,219 @@
+//! Java and Python, against the same of the Rust client in this program, and Python against what its users
+//! have today.
+
+use std::path::Path;
+
+use kelix::{Rows, Scan, Session, Table, TableKind, Values};
+use kelix_report::cores::{cores, pin};
+use kelix_report::daemon::{Address, Daemon, Transport, is_installed};
+use kelix_report::interleave::{Comparison, compared as compared_times, one_block, take_blocks};
+use kelix_report::progress;
+use kelix_report::redis::{self, Connection};
+use kelix_report::report::{Row, Sense, compared};
+
+use super::child::Child;
+use super::text;
+use crate::store::{Numbers, Store, key_of, verify};
+
+/// Records that are got one by one: few, since what a call costs is looked for, and not what memory does.
+const FEW: u64 = 1_000;
+/// Records that Python gets, as many as are in the dictionaries of a worker with little in them.
+const OF_PYTHON: u64 = 20_000;
+/// Gets of a block.
+const GETS: usize = 1 << 14;
+/// Keys that are drawn.
+const DRAWN: usize = 1 << 20;
+/// Keys of a batch.
+const BATCH: usize = 500;
+/// The table that is scanned.
+const ORDERED: &str = "ordered";
+/// Rounds of whole scans.
+const SCANS: usize = 20;
+
+/// Blocks of a child's way and of something else, in turn. `None`: the child cannot go that way.
+fn beside(
+    rounds: usize,
+    (child, way): (&mut Child, &str),
+    mut other: impl FnMut(&mut Child) -> Result<Option<f64>, String>,
+) -> Result<Option<Comparison>, String> {
+    let mut is_missing = false;
+    let times = take_blocks(rounds, 2, |side| {
+        let time = match (is_missing, side) {
+            (true, _) => None,
+            (false, 0) => child.block(way)?,
+            (false, _) => other(child)?,
+        };
+        is_missing |= time.is_none();
+        Ok::<_, String>(time.unwrap_or_default())
+    })?;
+    Ok((!is_missing).then(|| compared_times(&times[0], &times[1])))
+}
+
+/// The same beside operations of this program.
+fn beside_ours(
+    rounds: usize,
+    child: (&mut Child, &str),
+    mut operation: impl FnMut() -> u64,
+) -> Result<Option<Comparison>, String> {
+    beside(rounds, child, |_| Ok(Some(one_block(&mut operation))))
+}
+
+/// Gets of the Rust client.
+fn gets<'s>(session: &'s mut Session, table: Table, records: u64) -> impl FnMut() -> u64 + 's {
+    let (wanted, mut next, mut buffer) = (Numbers(5).records(records, DRAWN), 0, [0; 32]);
+    move || {
+        for _ in 0..GETS {
+            let record = wanted[next % wanted.len()];
+            next += 1;
+            session.get_into(table, &key_of(record), &mut buffer).expect("a get").expect("present");
+            verify(&buffer, record);
+        }
+        GETS as u64
+    }
+}
+
+/// A row of which so many nanoseconds more than the other's are wanted.
+fn more(id: &'static str, name: &'static str, most_ns: f64, comparison: Comparison) -> Row {
+    let more = comparison.ours_ns - comparison.other_ns;
+    let wanted = 1.0 + most_ns / comparison.other_ns;
+    compared(id, name, "ns", wanted, comparison, &format!("{more:.0} ns more, {most_ns} wanted; "))
+}
+
+/// The rows of Java.
+pub(super) fn of_java(store: &mut Store) -> Result<Vec<Row>, String> {
+    let records = FEW.min(store.records);
+    let (table, mut session) = (store.table, store.client.session().map_err(text)?);
+    let mut rows = Vec::new();
+    let jdks: [(_, _, &[_]); 2] = [
+        (
+            "KELIX_BENCH_JAVA25",
+            "Java 22 or newer",
+            &[("java_get", "get", "byte[] to byte[], Java 22 or newer / get_into of the Rust client", 15.0)],
+        ),
+        (
+            "KELIX_BENCH_JAVA17",
+            "Java 17",
+            &[
+                ("java17_get", "get", "the same of Java 17", 130.0),
+                ("java17_get_direct", "get_direct", "the same into a direct buffer", 25.0),
+            ],
+        ),
+    ];
+    for (variable, language, ways) in jdks {
+        progress::show(ways[0].0);
+        let Some(mut child) = Child::start(variable, language, (&store.directory, records), &[])? else {
+            continue;
+        };
+        for (id, way, name, most_ns) in ways {
+            let ours = gets(&mut session, table, records);
+            if let Some(comparison) = beside_ours(store.rounds, (&mut child, way), ours)? {
+                rows.push(more(id, name, *most_ns, comparison));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Redis with the records of Python, on the last core. `None`: there is none.
+fn redis_with(store: &Store, records: u64) -> Result<Option<Daemon>, String> {
+    if !is_installed(redis::PROGRAM) {
+        return Ok(None);
+    }
+    pin(cores() - 1);
+    let daemon = redis::start(Transport::Unix);
+    pin(0);
+    let daemon = daemon?;
+    let mut connection = Connection::open(&daemon)?;
+    for record in 0..records {
+        connection.done(&[b"SET", &key_of(record), &store.walk.value_of(record)])?;
+    }
+    Ok(Some(daemon))
+}
+
+/// Puts all records into an ordered table.
+fn fill_ordered(store: &mut Store) -> Result<Table, String> {
+    let table = store.session.create_table_of(TableKind::Strings, ORDERED).map_err(text)?;
+    for first in (0..store.records).step_by(BATCH) {
+        let items: Vec<([u8; 16], [u8; 32])> = (first..store.records.min(first + BATCH as u64))
+            .map(|record| (key_of(record), store.walk.value_of(record)))
+            .collect();
+        let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        for put in store.session.multi_put(table, &items).map_err(text)? {
+            put.map_err(text)?;
+        }
+    }
+    Ok(table)
+}
+
+/// The rows of Python.
+pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
+    const VARIABLE: &str = "KELIX_BENCH_PYTHON";
+    if std::env::var_os(VARIABLE).is_none() {
+        // Says so.
+        Child::start(VARIABLE, "Python", (&store.directory, 0), &[])?;
+        return Ok(Vec::new());
+    }
+    progress::show("py_get");
+    let records = OF_PYTHON.min(store.records);
+    let (table, mut session) = (store.table, store.client.session().map_err(text)?);
+    let ordered = fill_ordered(store)?;
+    let redis = redis_with(store, records)?;
+    let socket = match redis.as_ref().map(|daemon| daemon.address()) {
+        Some(Address::Unix(path)) => path.clone(),
+        _ => Path::new("/nonexistent").to_path_buf(),
+    };
+    let place = (&*store.directory, records);
+    let Some(mut child) = Child::start(VARIABLE, "Python", place, &[("KELIX_BENCH_REDIS", &socket)])? else {
+        return Ok(Vec::new());
+    };
+    let mut rows = Vec::new();
+    let ours = gets(&mut session, table, records);
+    if let Some(comparison) = beside_ours(store.rounds, (&mut child, "get"), ours)? {
+        rows.push(more("py_get", "table[key] / get_into of the Rust client", 110.0, comparison));
+    }
+    let others = [
+        ("py_get_lmdb", "lmdb", "table[key] / py-lmdb in a transaction that is held", Some(0.35)),
+        ("py_get_dict", "dict", "table[key] / dict.get", Some(2.5)),
+        ("py_get_redis", "redis", "table[key] / redis-py over a Unix socket", None),
+    ];
+    for (id, way, name, wanted) in others {
+        progress::show(id);
+        if let Some(comparison) = beside(store.rounds, (&mut child, "get"), |child| child.block(way))? {
+            let row = compared(id, name, "ns", wanted.unwrap_or_default(), comparison, "");
+            rows.push(Row { wanted, sense: Sense::AtMost, ..row });
+        }
+    }
+    progress::show("py_rows");
+    let wanted = Numbers(6).records(records, DRAWN);
+    let (mut next, mut values) = (0, Values::new());
+    let batches = || {
+        for _ in 0..8 {
+            let at = next % (wanted.len() - BATCH);
+            next += BATCH;
+            let batch = &wanted[at..at + BATCH];
+            let keys: Vec<[u8; 16]> = batch.iter().map(|record| key_of(*record)).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            session.multi_get_into(table, &keys, &mut values).expect("a batch");
+            for (index, record) in batch.iter().enumerate() {
+                verify(values.get(index).expect("present"), *record);
+            }
+        }
+        8 * BATCH as u64
+    };
+    if let Some(comparison) = beside_ours(store.rounds, (&mut child, "rows"), batches)? {
+        let name = "500 keys into an array of numpy's / multi_get_into of the Rust client, a key";
+        rows.push(compared("py_rows", name, "ns", 1.4, comparison, ""));
+    }
+    progress::show("py_arrow");
+    let (count, mut found) = (store.records, Rows::new());
+    let scan = || {
+        session.scan_into(ordered, &Scan::all(), &mut found).expect("a scan");
+        assert_eq!(found.len() as u64, count);
+        count
+    };
+    if let Some(comparison) = beside_ours(store.rounds.min(SCANS), (&mut child, "arrow"), scan)? {
+        let name = "a scan of a whole table to Arrow / scan_into of the Rust client, a row";
+        rows.push(compared("py_arrow", name, "ns", 1.3, comparison, ""));
+    }
+    Ok(rows)
+}

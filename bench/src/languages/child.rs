@@ -1,0 +1,99 @@
+//! Programs of other languages, which measure themselves.
+//!
+//! ```text
+//! COMMAND DIRECTORY RECORDS     gets from the table `records` of the server there
+//! < ready
+//! > WAY                         a block of operations of one way
+//! < OPERATIONS NANOSECONDS      or `missing WHAT`: what the way needs and is not installed
+//! ```
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use kelix_report::interleave::BLOCK;
+
+use super::text;
+
+/// A program that has said that it is ready, on the cores of the thread that started it.
+pub(super) struct Child {
+    process: std::process::Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    command: String,
+}
+
+impl Child {
+    /// Starts the command in a variable of the environment. `None`: the variable is not set, which is said.
+    pub fn start(
+        variable: &str,
+        language: &str,
+        (directory, records): (&Path, u64),
+        environment: &[(&str, &Path)],
+    ) -> Result<Option<Child>, String> {
+        let Ok(command) = std::env::var(variable) else {
+            eprintln!(
+                "kelix-bench: {variable} names no command: rows of {language} are left out (scripts/bench-languages)"
+            );
+            return Ok(None);
+        };
+        let mut words = command.split_whitespace();
+        let program = words.next().ok_or_else(|| format!("{variable} is empty"))?;
+        let mut process = Command::new(program)
+            .args(words)
+            .arg(directory)
+            .arg(records.to_string())
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{program} ({variable}): {error}"))?;
+        let orders = process.stdin.take().expect("a pipe");
+        let answers = BufReader::new(process.stdout.take().expect("a pipe"));
+        let mut child = Child { process, orders, answers, command };
+        match child.answer()?.as_str() {
+            "ready" => Ok(Some(child)),
+            said => Err(format!("{}: {said}", child.command)),
+        }
+    }
+
+    fn answer(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).map_err(text)?;
+        match line.trim_end() {
+            "" => Err(format!("{} has ended", self.command)),
+            said => Ok(said.into()),
+        }
+    }
+
+    /// Has it run blocks of a way for as long as a block takes here. Nanoseconds for one operation; `None`:
+    /// something that the way needs is not installed, which is said.
+    pub fn block(&mut self, way: &str) -> Result<Option<f64>, String> {
+        let (mut operations, mut time) = (0, 0);
+        while time < BLOCK.as_nanos() as u64 {
+            writeln!(self.orders, "{way}").map_err(text)?;
+            let said = self.answer()?;
+            let numbers: Vec<u64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
+            match (said.strip_prefix("missing "), &numbers[..]) {
+                (Some(what), _) => {
+                    eprintln!("kelix-bench: no {what} is installed: rows of {way} are left out");
+                    return Ok(None);
+                }
+                (None, [done, taken]) if *done > 0 => {
+                    operations += done;
+                    time += taken;
+                }
+                _ => return Err(format!("{}: {way}: {said}", self.command)),
+            }
+        }
+        Ok(Some(time as f64 / operations as f64))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // The end of its orders would end it too, but not one that hangs.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
