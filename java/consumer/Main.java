@@ -1,10 +1,11 @@
 package shop;
 
-import java.nio.charset.StandardCharsets;
 import org.kelix.Kelix;
 import org.kelix.Session;
 import org.kelix.Table;
 import org.kelix.TableKind;
+
+import java.nio.charset.StandardCharsets;
 
 /** A program that uses the client and nothing else of this repository. */
 public final class Main {

@@ -1,7 +1,7 @@
 /* What Java calls of libkelix: functions that take numbers only, over kelix.h.
  *
- * Three functions are on the path of data, kelix_java_get, kelix_java_try_get and kelix_java_free. All others are
- * reached by kelix_java_call(), which takes the number of an operation and a block of memory:
+ * Gets have functions of their own, and kelix_java_free() frees handles. All others are reached by
+ * kelix_java_call(), which takes the number of an operation and a block of memory:
  *
  *   words   0 to 31    arguments; word 0 is the session, or 0
  *   words  32 to 47    results
@@ -9,12 +9,12 @@
  *   bytes 512 to 575   of an error: the operation
  *   bytes 576 to 1535  of an error: the text
  *
- * So a new operation takes one function here and one method in Java, and neither JNI nor java.lang.foreign has a
- * line of its own for the operation. The error of a call is copied in the call itself, since a thread in Java may
- * go on as another thread of the system before its next call.
+ * So a new operation takes one function here and one method in Java, and neither JNI nor java.lang.foreign
+ * has a line of its own for the operation. The error of a call is copied in the call itself, since a
+ * thread in Java may go on as another thread of the system before its next call.
  *
- * Bytes are two words, address and length. Tables are three. Structs of kelix.h in arrays are written by Java as
- * they are, which the assertions below secure. */
+ * Bytes are two words, address and length. Tables are three. Structs of kelix.h in arrays are written by
+ * Java as they are, which the assertions below secure. */
 #include <errno.h>
 #include <jni.h>
 #include <poll.h>
@@ -50,6 +50,10 @@ typedef int64_t word;
 #define SESSION ((kelix_session *)POINTER(0))
 #define BYTES(at) ((kelix_bytes){.data = POINTER(at), .bytes = (size_t)a[(at) + 1]})
 #define TABLE(at) ((kelix_table){.word = {(uint64_t)a[at], (uint64_t)a[(at) + 1], (uint64_t)a[(at) + 2]}})
+/* The caller's number of what it submits, and the place of a version, a count or a generation that is
+ * told. */
+#define NUMBER ((uint64_t)a[16])
+#define TOLD_NUMBER ((uint64_t *)&a[OUT])
 #define TOLD(pointer) ((word)(intptr_t)(pointer))
 
 static void tell_error(word *a, const kelix_error *error) {
@@ -154,8 +158,9 @@ static int fill(kelix_item_builder *builder, const word *a) {
         kelix_bytes bytes = {(void *)(intptr_t)of[2], (size_t)of[3]};
         kelix_table table = {{(uint64_t)of[4], (uint64_t)of[5], (uint64_t)of[6]}};
         kelix_bytes key = {(void *)(intptr_t)of[7], (size_t)of[8]};
-        code = attributes[index].kind == KELIX_LINK ? kelix_item_builder_link(builder, name, table, key, bytes)
-                                                    : kelix_item_builder_bytes(builder, name, bytes);
+        code = attributes[index].kind == KELIX_LINK
+                   ? kelix_item_builder_link(builder, name, table, key, bytes)
+                   : kelix_item_builder_bytes(builder, name, bytes);
     }
     if (code == KELIX_OK && a[2]) code = kelix_item_builder_flags(builder, (uint32_t)a[2]);
     if (code == KELIX_OK && a[3]) code = kelix_item_builder_ends_in(builder, (uint64_t)a[3]);
@@ -297,7 +302,7 @@ static int get_range(word *a) {
     return tell_got(a, code, &got);
 }
 
-static int put(word *a) { return kelix_put(SESSION, TABLE(1), BYTES(4), BYTES(6), (uint64_t *)&a[OUT]); }
+static int put(word *a) { return kelix_put(SESSION, TABLE(1), BYTES(4), BYTES(6), TOLD_NUMBER); }
 
 static int put_with(word *a) {
     kelix_write write = {.size = sizeof write,
@@ -306,18 +311,18 @@ static int put_with(word *a) {
                          .expected = (uint64_t)a[10],
                          .ends_in_ns = (uint64_t)a[11],
                          .ends_at_ns = (uint64_t)a[12]};
-    return kelix_put_with(SESSION, TABLE(1), BYTES(4), BYTES(6), &write, (uint64_t *)&a[OUT]);
+    return kelix_put_with(SESSION, TABLE(1), BYTES(4), BYTES(6), &write, TOLD_NUMBER);
 }
 
 static int delete(word *a) { return kelix_delete(SESSION, TABLE(1), BYTES(4)); }
 
 static int compare_and_set(word *a) {
     uint64_t expected = (uint64_t)a[9];
-    return kelix_compare_and_set(SESSION, TABLE(1), BYTES(4), a[8] ? &expected : NULL, BYTES(6), (uint64_t *)&a[OUT]);
+    return kelix_compare_and_set(SESSION, TABLE(1), BYTES(4), a[8] ? &expected : NULL, BYTES(6), TOLD_NUMBER);
 }
 
 static int compare_and_delete(word *a) {
-    return kelix_compare_and_delete(SESSION, TABLE(1), BYTES(4), (uint64_t)a[6], (uint64_t *)&a[OUT]);
+    return kelix_compare_and_delete(SESSION, TABLE(1), BYTES(4), (uint64_t)a[6], TOLD_NUMBER);
 }
 
 /* ---- items ---- */
@@ -363,7 +368,8 @@ static int new_builder(word *a) {
 static int put_item(word *a) {
     kelix_write write = {.size = sizeof write, .expect = (int)a[12], .expected = (uint64_t)a[13]};
     int code = fill(POINTER(6), a + 7);
-    return code == KELIX_OK ? kelix_put_item(SESSION, TABLE(1), BYTES(4), POINTER(6), &write, (uint64_t *)&a[OUT]) : code;
+    if (code != KELIX_OK) return code;
+    return kelix_put_item(SESSION, TABLE(1), BYTES(4), POINTER(6), &write, TOLD_NUMBER);
 }
 
 /* ---- many keys ---- */
@@ -433,12 +439,12 @@ static int next_item(word *a) {
 
 static int count(word *a) {
     kelix_range range;
-    return kelix_count(SESSION, TABLE(1), range_at(a, 4, &range), (uint64_t *)&a[OUT]);
+    return kelix_count(SESSION, TABLE(1), range_at(a, 4, &range), TOLD_NUMBER);
 }
 
 static int estimate(word *a) {
     kelix_range range;
-    return kelix_estimate(SESSION, TABLE(1), range_at(a, 4, &range), (uint64_t *)&a[OUT]);
+    return kelix_estimate(SESSION, TABLE(1), range_at(a, 4, &range), TOLD_NUMBER);
 }
 
 /* ---- many links ---- */
@@ -502,7 +508,7 @@ static int open_view(word *a) {
     kelix_view *view = NULL;
     int code = kelix_view_open(SESSION, BYTES(1), &view);
     a[OUT] = TOLD(view);
-    return code == KELIX_OK ? kelix_view_generation(view, (uint64_t *)&a[OUT + 1]) : code;
+    return code == KELIX_OK ? kelix_view_generation(view, TOLD_NUMBER + 1) : code;
 }
 
 static int view_table(word *a) {
@@ -524,11 +530,14 @@ static int build_table(word *a) {
     return code == KELIX_OK ? tell_table(a, table) : code;
 }
 
-static int build_put(word *a) { return kelix_build_put(SESSION, POINTER(1), (size_t)a[2], BYTES(4), BYTES(6)); }
+static int build_put(word *a) {
+    return kelix_build_put(SESSION, POINTER(1), (size_t)a[2], BYTES(4), BYTES(6));
+}
 
 static int build_put_item(word *a) {
     int code = fill(POINTER(6), a + 7);
-    return code == KELIX_OK ? kelix_build_put_item(SESSION, POINTER(1), (size_t)a[2], BYTES(4), POINTER(6)) : code;
+    if (code != KELIX_OK) return code;
+    return kelix_build_put_item(SESSION, POINTER(1), (size_t)a[2], BYTES(4), POINTER(6));
 }
 
 static int finish_build(word *a) {
@@ -546,38 +555,37 @@ static int abandon_build(word *a) { return kelix_build_abandon(SESSION, POINTER(
 
 /* ---- without waiting ---- */
 
-static int submit_get(word *a) { return kelix_submit_get(SESSION, TABLE(1), BYTES(4), (uint64_t)a[16]); }
+static int submit_get(word *a) { return kelix_submit_get(SESSION, TABLE(1), BYTES(4), NUMBER); }
 
-static int submit_put(word *a) { return kelix_submit_put(SESSION, TABLE(1), BYTES(4), BYTES(6), (uint64_t)a[16]); }
+static int submit_put(word *a) { return kelix_submit_put(SESSION, TABLE(1), BYTES(4), BYTES(6), NUMBER); }
 
-static int submit_delete(word *a) { return kelix_submit_delete(SESSION, TABLE(1), BYTES(4), (uint64_t)a[16]); }
+static int submit_delete(word *a) { return kelix_submit_delete(SESSION, TABLE(1), BYTES(4), NUMBER); }
 
 static int submit_compare_and_set(word *a) {
     uint64_t expected = (uint64_t)a[9];
     return kelix_submit_compare_and_set(SESSION, TABLE(1), BYTES(4), a[8] ? &expected : NULL, BYTES(6),
-                                        (uint64_t)a[16]);
+                                        NUMBER);
 }
 
 static int submit_compare_and_delete(word *a) {
-    return kelix_submit_compare_and_delete(SESSION, TABLE(1), BYTES(4), (uint64_t)a[6], (uint64_t)a[16]);
+    return kelix_submit_compare_and_delete(SESSION, TABLE(1), BYTES(4), (uint64_t)a[6], NUMBER);
 }
 
 static int submit_put_item(word *a) {
     kelix_write write = {.size = sizeof write, .expect = (int)a[12], .expected = (uint64_t)a[13]};
     int code = fill(POINTER(6), a + 7);
-    return code == KELIX_OK
-               ? kelix_submit_put_item(SESSION, TABLE(1), BYTES(4), POINTER(6), &write, (uint64_t)a[16])
-               : code;
+    if (code != KELIX_OK) return code;
+    return kelix_submit_put_item(SESSION, TABLE(1), BYTES(4), POINTER(6), &write, NUMBER);
 }
 
-static int submit_follow(word *a) { return kelix_submit_follow(SESSION, POINTER(1), BYTES(2), (uint64_t)a[16]); }
+static int submit_follow(word *a) { return kelix_submit_follow(SESSION, POINTER(1), BYTES(2), NUMBER); }
 
 static int submit_scan(word *a) {
     kelix_range range;
-    return kelix_submit_scan(SESSION, TABLE(1), range_at(a, 4, &range), (uint64_t)a[16]);
+    return kelix_submit_scan(SESSION, TABLE(1), range_at(a, 4, &range), NUMBER);
 }
 
-static int submit_page(word *a) { return kelix_submit_page(SESSION, POINTER(1), (uint64_t)a[16]); }
+static int submit_page(word *a) { return kelix_submit_page(SESSION, POINTER(1), NUMBER); }
 
 static int outstanding(word *a) {
     size_t count = 0;
@@ -627,40 +635,42 @@ static int wake(word *a) {
 
 static int close_wake(word *a) { return close((int)a[1]) < 0 ? KELIX_SYSTEM : KELIX_OK; }
 
-/* Waits until one of two descriptors is readable, the first of which may be -1, or a time in milliseconds is over. */
+/* Waits until one of two descriptors is readable, the first of which may be -1, or a time in milliseconds
+ * is over. */
 static int wait_(word *a) {
     struct pollfd both[2] = {{.fd = (int)a[1], .events = POLLIN}, {.fd = (int)a[2], .events = POLLIN}};
     uint64_t woken;
     int ready = poll(both, 2, (int)a[3]);
     if (ready < 0 && errno != EINTR) return KELIX_SYSTEM;
-    if (ready > 0 && both[1].revents && read((int)a[2], &woken, sizeof woken) < 0 && errno != EAGAIN) return KELIX_SYSTEM;
-    return KELIX_OK;
+    if (ready <= 0 || !both[1].revents) return KELIX_OK;
+    return read((int)a[2], &woken, sizeof woken) < 0 && errno != EAGAIN ? KELIX_SYSTEM : KELIX_OK;
 }
 
 /* Their names and order are those of the enum Op in Java, which is compared when the library is loaded. */
 #define OPERATIONS(_) \
     _(CONNECT, connect_) _(OPEN_SESSION, open_session) _(FABRIC, fabric) _(DESCRIPTOR, descriptor) \
     _(SET_DURABLE, set_durable) _(COST, cost) _(STATISTICS, statistics) _(SNAPSHOT, snapshot) \
-    _(OPEN_TABLE, open_table) _(CREATE_TABLE, create_table) _(DROP_TABLE, drop_table) _(DROP_DATASET, drop_dataset) \
-    _(TABLE_NAME, table_name) _(LIST_TABLES, list_tables) _(TABLE_BY_ID, table_by_id) \
-    _(GET, get) _(TRY_GET, try_get) _(GET_RANGE, get_range) _(PUT, put) _(PUT_WITH, put_with) _(DELETE, delete) \
-    _(COMPARE_AND_SET, compare_and_set) _(COMPARE_AND_DELETE, compare_and_delete) \
-    _(NEW_ITEMS, new_items) _(FREE_ITEMS, free_items) _(ITEM_ABOUT, item_about) _(GET_ITEM, get_item) \
-    _(FOLLOW, follow) _(FOLLOW_PATH, follow_path) _(NEW_BUILDER, new_builder) _(PUT_ITEM, put_item) \
-    _(NEW_VALUES, new_values) _(MULTI_GET, multi_get) _(MULTI_PUT, multi_put) \
-    _(NEW_ROWS, new_rows) _(SET_ATTRIBUTES, set_attributes) _(SCAN_INTO, scan_into) _(OPEN_SCAN, open_scan) _(NEXT_ROWS, next_rows) \
-    _(NEXT_ITEM, next_item) _(COUNT, count) _(ESTIMATE, estimate) \
-    _(NEW_FRONTIER, new_frontier) _(CLEAR_FRONTIER, clear_frontier) _(ADD_TO_FRONTIER, add_to_frontier) \
-    _(ADD_LINKS, add_links) _(VISIT, visit) \
-    _(OPEN_WALK, open_walk) _(NEXT_OF_WALK, next_of_walk) _(TURN_BACK, turn_back) _(WALKED, walked) \
-    _(OPEN_VIEW, open_view) _(VIEW_TABLE, view_table) _(OPEN_BUILD, open_build) _(BUILD_TABLE, build_table) \
+    _(OPEN_TABLE, open_table) _(CREATE_TABLE, create_table) _(DROP_TABLE, drop_table) \
+    _(DROP_DATASET, drop_dataset) _(TABLE_NAME, table_name) _(LIST_TABLES, list_tables) \
+    _(TABLE_BY_ID, table_by_id) _(GET, get) _(TRY_GET, try_get) _(GET_RANGE, get_range) _(PUT, put) \
+    _(PUT_WITH, put_with) _(DELETE, delete) _(COMPARE_AND_SET, compare_and_set) \
+    _(COMPARE_AND_DELETE, compare_and_delete) _(NEW_ITEMS, new_items) _(FREE_ITEMS, free_items) \
+    _(ITEM_ABOUT, item_about) _(GET_ITEM, get_item) _(FOLLOW, follow) _(FOLLOW_PATH, follow_path) \
+    _(NEW_BUILDER, new_builder) _(PUT_ITEM, put_item) _(NEW_VALUES, new_values) _(MULTI_GET, multi_get) \
+    _(MULTI_PUT, multi_put) _(NEW_ROWS, new_rows) _(SET_ATTRIBUTES, set_attributes) \
+    _(SCAN_INTO, scan_into) _(OPEN_SCAN, open_scan) _(NEXT_ROWS, next_rows) _(NEXT_ITEM, next_item) \
+    _(COUNT, count) _(ESTIMATE, estimate) _(NEW_FRONTIER, new_frontier) _(CLEAR_FRONTIER, clear_frontier) \
+    _(ADD_TO_FRONTIER, add_to_frontier) _(ADD_LINKS, add_links) _(VISIT, visit) _(OPEN_WALK, open_walk) \
+    _(NEXT_OF_WALK, next_of_walk) _(TURN_BACK, turn_back) _(WALKED, walked) _(OPEN_VIEW, open_view) \
+    _(VIEW_TABLE, view_table) _(OPEN_BUILD, open_build) _(BUILD_TABLE, build_table) \
     _(BUILD_PUT, build_put) _(BUILD_PUT_ITEM, build_put_item) _(FINISH_BUILD, finish_build) \
-    _(ABANDON_BUILD, abandon_build) \
-    _(SUBMIT_GET, submit_get) _(SUBMIT_PUT, submit_put) _(SUBMIT_DELETE, submit_delete) \
-    _(SUBMIT_COMPARE_AND_SET, submit_compare_and_set) _(SUBMIT_COMPARE_AND_DELETE, submit_compare_and_delete) \
-    _(SUBMIT_PUT_ITEM, submit_put_item) _(SUBMIT_FOLLOW, submit_follow) _(SUBMIT_SCAN, submit_scan) _(SUBMIT_PAGE, submit_page) _(OUTSTANDING, outstanding) _(POLL, poll_) \
-    _(COMPLETION_ITEM, completion_item) _(COMPLETION_SCAN, completion_scan) _(COMPLETION_ERROR, completion_error) \
-    _(NEW_WAKE, new_wake) _(WAKE, wake) _(CLOSE_WAKE, close_wake) _(WAIT, wait_)
+    _(ABANDON_BUILD, abandon_build) _(SUBMIT_GET, submit_get) _(SUBMIT_PUT, submit_put) \
+    _(SUBMIT_DELETE, submit_delete) _(SUBMIT_COMPARE_AND_SET, submit_compare_and_set) \
+    _(SUBMIT_COMPARE_AND_DELETE, submit_compare_and_delete) _(SUBMIT_PUT_ITEM, submit_put_item) \
+    _(SUBMIT_FOLLOW, submit_follow) _(SUBMIT_SCAN, submit_scan) _(SUBMIT_PAGE, submit_page) \
+    _(OUTSTANDING, outstanding) _(POLL, poll_) _(COMPLETION_ITEM, completion_item) \
+    _(COMPLETION_SCAN, completion_scan) _(COMPLETION_ERROR, completion_error) _(NEW_WAKE, new_wake) \
+    _(WAKE, wake) _(CLOSE_WAKE, close_wake) _(WAIT, wait_)
 
 #define FUNCTION(name, function) function,
 #define NAME(name, function) #name " "
@@ -688,33 +698,38 @@ EXPORT int32_t kelix_java_call(int32_t operation, word block) {
     return code;
 }
 
-/* What a get returns: how many bytes it copied, or its code less 1,000, so that all but those are negative. */
-static word told(int code, const kelix_got *got) { return code == KELIX_OK ? (word)got->bytes : (word)code - 1000; }
+/* What a get returns: how many bytes it copied, or its code less 1,000, so that all but those are
+ * negative. */
+static word told(int code, const kelix_got *got) {
+    return code == KELIX_OK ? (word)got->bytes : (word)code - 1000;
+}
+
+#define POINT(number) ((void *)(intptr_t)(number))
+#define GET_ARGUMENTS \
+    word session, word table0, word table1, word table2, const void *key, word key_bytes, void *into, \
+        word room
 
 /* Not exported, so that both below have it inline. */
-static inline word try_get_short(word session, word table0, word table1, word table2, const void *key, word key_bytes,
-                                 void *into, word room) {
+static inline word try_get_short(GET_ARGUMENTS) {
     kelix_table table = {{(uint64_t)table0, (uint64_t)table1, (uint64_t)table2}};
     kelix_got got = {.size = sizeof got};
-    int code = kelix_try_get((kelix_session *)(intptr_t)session, table, (kelix_bytes){key, (size_t)key_bytes}, into,
-                             (size_t)room, &got);
+    kelix_bytes of = {key, (size_t)key_bytes};
+    int code = kelix_try_get(POINT(session), table, of, into, (size_t)room, &got);
     return told(code, &got);
 }
 
-EXPORT word kelix_java_try_get(word session, word table0, word table1, word table2, const void *key, word key_bytes,
-                               void *into, word room) {
+EXPORT word kelix_java_try_get(GET_ARGUMENTS) {
     return try_get_short(session, table0, table1, table2, key, key_bytes, into, room);
 }
 
 /* kelix_try_get() has the shorter way, which is taken by nearly all gets in shared memory. */
-EXPORT word kelix_java_get(word session, word table0, word table1, word table2, const void *key, word key_bytes,
-                           void *into, word room) {
+EXPORT word kelix_java_get(GET_ARGUMENTS) {
     word tried = try_get_short(session, table0, table1, table2, key, key_bytes, into, room);
     if (tried != (word)KELIX_WOULD_WAIT - 1000) return tried;
     kelix_table table = {{(uint64_t)table0, (uint64_t)table1, (uint64_t)table2}};
     kelix_got got = {.size = sizeof got};
-    int code = kelix_get((kelix_session *)(intptr_t)session, table, (kelix_bytes){key, (size_t)key_bytes}, into,
-                         (size_t)room, &got);
+    kelix_bytes of = {key, (size_t)key_bytes};
+    int code = kelix_get(POINT(session), table, of, into, (size_t)room, &got);
     return told(code, &got);
 }
 
@@ -739,7 +754,6 @@ EXPORT void kelix_java_free(int32_t kind, word handle) {
 /* ---- the same for JNI, and what java.lang.foreign has of its own ---- */
 
 #define JAVA(type, name) JNIEXPORT type JNICALL Java_org_kelix_Bridge_##name
-#define POINT(number) ((void *)(intptr_t)(number))
 
 JAVA(void, about)(JNIEnv *env, jclass class, jlong block) {
     (void)env, (void)class;
@@ -751,8 +765,8 @@ JAVA(jint, call)(JNIEnv *env, jclass class, jint operation, jlong block) {
     return kelix_java_call(operation, block);
 }
 
-JAVA(jlong, get)(JNIEnv *env, jclass class, jlong session, jlong table0, jlong table1, jlong table2, jlong key,
-                 jlong key_bytes, jlong into, jlong room) {
+JAVA(jlong, get)(JNIEnv *env, jclass class, jlong session, jlong table0, jlong table1, jlong table2,
+                 jlong key, jlong key_bytes, jlong into, jlong room) {
     (void)env, (void)class;
     return kelix_java_get(session, table0, table1, table2, POINT(key), key_bytes, POINT(into), room);
 }

@@ -1,5 +1,9 @@
 package org.kelix.bench;
 
+import org.kelix.Kelix;
+import org.kelix.Session;
+import org.kelix.Table;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -8,14 +12,12 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
-import org.kelix.Kelix;
-import org.kelix.Session;
-import org.kelix.Table;
 
 /**
- * The child of `kelix bench languages` that gets from Java: `Get DIRECTORY RECORDS`. It prints `ready`. Then each line
- * names a way of getting, `get`, `get_direct` or `get_into`, and is answered by how many gets these were and how many
- * nanoseconds they took. Values are verified as bench/src/store.rs does it.
+ * The child of `kelix bench languages` that gets from Java: `Get DIRECTORY RECORDS`. It prints
+ * `ready`. Then each line names a way of getting, `get`, `get_direct` or `get_into`, and is
+ * answered by how many gets these were and how many nanoseconds they took. Values are verified as
+ * bench/src/store.rs does it.
  */
 public final class Get {
     private static final int BLOCK = 1 << 14;
@@ -29,7 +31,10 @@ public final class Get {
     private final Session session;
     private final Table table;
     private final long[] records = new long[DRAWN];
-    /** The key is made of the record's number before each get, as in the loop of the Rust client. */
+
+    /**
+     * The key is made of the record's number before each get, as in the loop of the Rust client.
+     */
     private final byte[] key = new byte[KEY_BYTES];
 
     private final ByteBuffer directKey = direct(KEY_BYTES);
@@ -46,7 +51,8 @@ public final class Get {
         directKey.put(0, user);
         long state = 7;
         for (int index = 0; index < DRAWN; index++) {
-            // Splitmix64, and the upper half of the product with `count`: numbers below it, all alike.
+            // Splitmix64, and the upper half of the product with `count`: numbers below it, all
+            // alike.
             state += 0x9e3779b97f4a7c15L;
             long mixed = (state ^ state >>> 30) * 0xbf58476d1ce4e5b9L;
             mixed = (mixed ^ mixed >>> 27) * 0x94d049bb133111ebL;
@@ -76,7 +82,11 @@ public final class Get {
         for (int index = next; index < next + BLOCK; index++) {
             LONG.set(key, 8, records[index]);
             byte[] found = session.get(table, key);
-            verify((long) LONG.get(found, 0), (long) LONG.get(found, 8), (long) LONG.get(found, 16), records[index]);
+            verify(
+                    (long) LONG.get(found, 0),
+                    (long) LONG.get(found, 8),
+                    (long) LONG.get(found, 16),
+                    records[index]);
         }
     }
 
@@ -126,9 +136,12 @@ public final class Get {
                 get.block("get_into");
             }
             System.out.println("ready");
-            BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+            System.out.flush();
+            BufferedReader lines =
+                    new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
             for (String way = lines.readLine(); way != null; way = lines.readLine()) {
                 System.out.println(BLOCK + " " + get.block(way));
+                System.out.flush();
             }
         }
     }

@@ -11,12 +11,13 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Function;
 
 /**
- * Operations that end later, for all threads: a thread of their own submits what has come together, and waits for
- * answers. {@link Kelix#async()} makes it.
+ * Operations that end later, for all threads: a thread of their own submits what has come together,
+ * and waits for answers. {@link Kelix#async()} makes it.
  *
- * <p>Futures are completed by that thread, so what depends on them (but for methods whose names end with Async) must
- * neither wait nor take long. They fail with {@link KelixException}. A future that is cancelled has no effect on the
- * operation. In shared memory {@link Session#get} takes less time than to hand it over.
+ * <p>Futures are completed by that thread, so what depends on them (but for methods whose names end
+ * with Async) must neither wait nor take long. They fail with {@link KelixException}. A future that
+ * is cancelled has no effect on the operation. In shared memory {@link Session#get} takes less time
+ * than to hand it over.
  */
 public final class Async implements AutoCloseable {
     private static final int POLL_MOST = 256;
@@ -32,16 +33,22 @@ public final class Async implements AutoCloseable {
     private final Queue<Request> requests = new ConcurrentLinkedQueue<>();
     private final Map<Long, CompletableFuture<Completion>> pending = new HashMap<>();
     private final Thread thread;
-    /** Of whoever wakes the thread up. The descriptor is closed under it, so that no other one is written to. */
+
+    /**
+     * Of whoever wakes the thread up. The descriptor is closed under it, so that no other one is
+     * written to.
+     */
     private final ReentrantLock waking = new ReentrantLock();
 
     private final Block wakingBlock = new Block(0);
+
     /** Of the thread while nothing is under way. */
     private final Block idleBlock = new Block(0);
 
     private int wake = -1;
     private volatile boolean isAsleep;
     private volatile boolean isClosed;
+
     /** Null after an error that ended it, until the next request. */
     private Session session;
 
@@ -67,7 +74,8 @@ public final class Async implements AutoCloseable {
     public CompletableFuture<byte[]> get(Table table, byte[] key) {
         byte[] copied = Block.need(key, "key").clone();
         Block.need(table, "table");
-        return submit((session, number) -> session.submitGet(table, copied, number), Completion::value);
+        return submit(
+                (session, number) -> session.submitGet(table, copied, number), Completion::value);
     }
 
     /**
@@ -95,7 +103,9 @@ public final class Async implements AutoCloseable {
         byte[] copied = Block.need(key, "key").clone();
         byte[] bytes = Block.need(value, "value").clone();
         Block.need(table, "table");
-        return submit((session, number) -> session.submitPut(table, copied, bytes, number), Completion::version);
+        return submit(
+                (session, number) -> session.submitPut(table, copied, bytes, number),
+                Completion::version);
     }
 
     /**
@@ -110,7 +120,9 @@ public final class Async implements AutoCloseable {
         byte[] copied = Block.need(key, "key").clone();
         Block.need(item, "item");
         Block.need(table, "table");
-        return submit((session, number) -> session.submitPutItem(table, copied, item, number), Completion::version);
+        return submit(
+                (session, number) -> session.submitPutItem(table, copied, item, number),
+                Completion::version);
     }
 
     /**
@@ -123,7 +135,8 @@ public final class Async implements AutoCloseable {
     public CompletableFuture<Boolean> delete(Table table, byte[] key) {
         byte[] copied = Block.need(key, "key").clone();
         Block.need(table, "table");
-        return submit((session, number) -> session.submitDelete(table, copied, number), Completion::done);
+        return submit(
+                (session, number) -> session.submitDelete(table, copied, number), Completion::done);
     }
 
     /**
@@ -135,12 +148,14 @@ public final class Async implements AutoCloseable {
      * @param value the value
      * @return what came of it
      */
-    public CompletableFuture<Compared> compareAndSet(Table table, byte[] key, long expected, byte[] value) {
+    public CompletableFuture<Compared> compareAndSet(
+            Table table, byte[] key, long expected, byte[] value) {
         byte[] copied = Block.need(key, "key").clone();
         byte[] bytes = Block.need(value, "value").clone();
         Block.need(table, "table");
         return submit(
-                (session, number) -> session.submitCompareAndSet(table, copied, expected, bytes, number),
+                (session, number) ->
+                        session.submitCompareAndSet(table, copied, expected, bytes, number),
                 completion -> new Compared(completion.done(), completion.version()));
     }
 
@@ -156,7 +171,8 @@ public final class Async implements AutoCloseable {
         byte[] copied = Block.need(key, "key").clone();
         Block.need(table, "table");
         return submit(
-                (session, number) -> session.submitCompareAndDelete(table, copied, expected, number),
+                (session, number) ->
+                        session.submitCompareAndDelete(table, copied, expected, number),
                 completion -> new Compared(completion.done(), completion.version()));
     }
 
@@ -211,7 +227,8 @@ public final class Async implements AutoCloseable {
         if (isAsleep) {
             wake();
         }
-        // Whoever closes looks at requests last when this is set, and may have done so before this one came.
+        // Whoever closes looks at requests last when this is set, and may have done so before this
+        // one came.
         if (isClosed) {
             failRequests(closed());
         }
@@ -314,7 +331,10 @@ public final class Async implements AutoCloseable {
         }
     }
 
-    /** The session told an error that is of no operation: all end with it, and the next request takes another one. */
+    /**
+     * The session told an error that is of no operation: all end with it, and the next request
+     * takes another one.
+     */
     private void fail(Throwable error) {
         List<CompletableFuture<Completion>> failed = new ArrayList<>(pending.values());
         pending.clear();
@@ -334,10 +354,18 @@ public final class Async implements AutoCloseable {
 
     private static KelixException closed() {
         return KelixException.of(
-                ErrorKind.INVALID_ARGUMENT, "the client was closed", false, Effect.UNKNOWN, "async", 0);
+                ErrorKind.INVALID_ARGUMENT,
+                "the client was closed",
+                false,
+                Effect.UNKNOWN,
+                "async",
+                0);
     }
 
-    /** Ends it: what is under way fails with an effect that is unknown. Closing the client does the same. */
+    /**
+     * Ends it: what is under way fails with an effect that is unknown. Closing the client does the
+     * same.
+     */
     @Override
     public void close() {
         isClosed = true;

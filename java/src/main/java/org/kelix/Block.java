@@ -7,8 +7,9 @@ import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Native memory by which operations are called: words for arguments and results, as java/native/kelix_java.c lays
- * them out, and room for keys, values and lists beside. It is of whoever holds the handle that it goes with.
+ * Native memory by which operations are called: words for arguments and results, as
+ * java/native/kelix_java.c lays them out, and room for keys, values and lists beside. It is of
+ * whoever holds the handle that it goes with.
  */
 final class Block {
     static final int BYTES = 1536;
@@ -16,12 +17,18 @@ final class Block {
     private static final int ERROR = 48;
     private static final int OPERATION_AT = 512;
     private static final int TEXT_AT = 576;
+
     /** Room for what most calls pass. */
     static final int ROOM = 16 << 10;
-    /** What is larger than this, a call needed once: it goes when the session goes back into the pool. */
+
+    /**
+     * What is larger than this, a call needed once: it goes when the session goes back into the
+     * pool.
+     */
     private static final int ROOM_KEPT = 1 << 20;
 
-    private final ByteBuffer words = ByteBuffer.allocateDirect(BYTES).order(ByteOrder.nativeOrder());
+    private final ByteBuffer words =
+            ByteBuffer.allocateDirect(BYTES).order(ByteOrder.nativeOrder());
     private final long address = Bridge.address(words);
     private final int room;
     private ByteBuffer data;
@@ -88,7 +95,8 @@ final class Block {
         long needed = bytes + 8L * strings;
         if (needed > data.capacity()) {
             if (needed > Integer.MAX_VALUE - 16) {
-                throw KelixException.invalid("one call cannot pass " + needed + " bytes: 2 GiB are the most");
+                throw KelixException.invalid(
+                        "one call cannot pass " + needed + " bytes: 2 GiB are the most");
             }
             allocate(Math.min(Math.max(needed, 2L * data.capacity()), Integer.MAX_VALUE - 16));
         }
@@ -122,7 +130,9 @@ final class Block {
         return dataAddress + at;
     }
 
-    /** Writes the two words of a byte string into data, and the string behind all that was taken. */
+    /**
+     * Writes the two words of a byte string into data, and the string behind all that was taken.
+     */
     void string(int at, byte[] bytes) {
         int start = take(bytes.length);
         data.put(start, bytes);
@@ -141,7 +151,8 @@ final class Block {
 
     static byte[] copy(long address, long length) {
         if (length > Integer.MAX_VALUE - 16) {
-            throw KelixException.invalid("a value of " + length + " bytes is longer than an array: get it in ranges");
+            throw KelixException.invalid(
+                    "a value of " + length + " bytes is longer than an array: get it in ranges");
         }
         byte[] bytes = new byte[(int) length];
         if (length > 0) {
@@ -153,7 +164,8 @@ final class Block {
     /** Memory of the library's, as numbers of this machine's byte order. */
     static ByteBuffer memory(long address, long bytes) {
         if (bytes > Integer.MAX_VALUE) {
-            throw KelixException.invalid("this brings more than fits into arrays of Java: scan in pages");
+            throw KelixException.invalid(
+                    "this brings more than fits into arrays of Java: scan in pages");
         }
         return Bridge.buffer(address, bytes).order(ByteOrder.nativeOrder());
     }

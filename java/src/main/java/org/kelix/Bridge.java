@@ -3,8 +3,9 @@ package org.kelix;
 import java.nio.ByteBuffer;
 
 /**
- * The functions of the native library, by JNI. Java 22 and newer take the class of the same name that stands below
- * META-INF/versions/22 in the jar, which has the same methods by java.lang.foreign.
+ * The functions of the native library, by JNI. Java 22 and newer take the class of the same name
+ * that stands below META-INF/versions/22 in the jar, which has the same methods by
+ * java.lang.foreign.
  */
 final class Bridge {
     /** Whether {@link #tryGet} can be called: native code reads arrays of Java where they stand. */
@@ -12,7 +13,9 @@ final class Bridge {
 
     private Bridge() {}
 
-    /** A constant would be compiled into other classes, which are the same for all versions of Java. */
+    /**
+     * A constant would be compiled into other classes, which are the same for all versions of Java.
+     */
     private static boolean readsArrays() {
         return false;
     }
@@ -29,14 +32,29 @@ final class Bridge {
 
     /** Gets a value into native memory. Returns its length, or the code less 1,000. */
     static native long get(
-            long session, long table0, long table1, long table2, long key, long keyBytes, long into, long room);
+            long session,
+            long table0,
+            long table1,
+            long table2,
+            long key,
+            long keyBytes,
+            long into,
+            long room);
 
     static long tryGet(
-            long session, long table0, long table1, long table2, byte[] key, byte[] into, int offset, int room) {
+            long session,
+            long table0,
+            long table1,
+            long table2,
+            byte[] key,
+            byte[] into,
+            int offset,
+            int room) {
         throw new AssertionError("JNI has no call that reads arrays where they stand");
     }
 
-    static long tryGet(long session, long table0, long table1, long table2, ByteBuffer key, ByteBuffer into) {
+    static long tryGet(
+            long session, long table0, long table1, long table2, ByteBuffer key, ByteBuffer into) {
         throw new AssertionError("JNI has no call that reads arrays where they stand");
     }
 

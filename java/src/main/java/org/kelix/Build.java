@@ -4,9 +4,9 @@ import java.lang.ref.Cleaner;
 import java.util.List;
 
 /**
- * A generation of a dataset that is being built. Nobody sees it until {@link #finish()}. To close it before that gives
- * it up, so an exception in a try statement leaves nothing behind. It is of the session that began it, which can do
- * anything else between, and is given up with that one.
+ * A generation of a dataset that is being built. Nobody sees it until {@link #finish()}. To close
+ * it before that gives it up, so an exception in a try statement leaves nothing behind. It is of
+ * the session that began it, which can do anything else between, and is given up with that one.
  */
 public final class Build implements AutoCloseable {
     private final Session session;
@@ -25,7 +25,12 @@ public final class Build implements AutoCloseable {
         int index = names.indexOf(Block.need(name, "name of a table"));
         if (index < 0) {
             throw KelixException.of(
-                    ErrorKind.NO_SUCH_TABLE, "the build has no table " + name, false, Effect.NO, "build", 0);
+                    ErrorKind.NO_SUCH_TABLE,
+                    "the build has no table " + name,
+                    false,
+                    Effect.NO,
+                    "build",
+                    0);
         }
         return index;
     }
@@ -57,10 +62,12 @@ public final class Build implements AutoCloseable {
      * @return the table
      */
     public Table table(String name) {
-        return with(index(name), core -> {
-            core.block.must(Op.BUILD_TABLE);
-            return new Table(core.block, name);
-        });
+        return with(
+                index(name),
+                core -> {
+                    core.block.must(Op.BUILD_TABLE);
+                    return new Table(core.block, name);
+                });
     }
 
     /**
@@ -73,10 +80,12 @@ public final class Build implements AutoCloseable {
     public void put(String table, byte[] key, byte[] value) {
         Block.need(key, "key");
         Block.need(value, "value");
-        with(index(table), core -> {
-            Block block = core.block.begin((long) key.length + value.length, 2);
-            return block.bytes(4, key).bytes(6, value).must(Op.BUILD_PUT);
-        });
+        with(
+                index(table),
+                core -> {
+                    Block block = core.block.begin((long) key.length + value.length, 2);
+                    return block.bytes(4, key).bytes(6, value).must(Op.BUILD_PUT);
+                });
     }
 
     /**
@@ -89,29 +98,38 @@ public final class Build implements AutoCloseable {
     public void put(String table, byte[] key, NewItem item) {
         Block.need(key, "key");
         Block.need(item, "item");
-        with(index(table), core -> {
-            long builder = core.spare(Handle.Kind.BUILDER);
-            Block block = core.block.begin(key.length + item.bytes(), 1 + item.strings());
-            item.write(block.bytes(4, key).set(6, builder), 7);
-            return block.must(Op.BUILD_PUT_ITEM);
-        });
+        with(
+                index(table),
+                core -> {
+                    long builder = core.spare(Handle.Kind.BUILDER);
+                    Block block = core.block.begin(key.length + item.bytes(), 1 + item.strings());
+                    item.write(block.bytes(4, key).set(6, builder), 7);
+                    return block.must(Op.BUILD_PUT_ITEM);
+                });
     }
 
     /**
-     * Puts the generation in force, at once for all readers, when all of its items are there. The build is over then,
-     * also after an error.
+     * Puts the generation in force, at once for all readers, when all of its items are there. The
+     * build is over then, also after an error.
      *
      * @return what was built
      */
     public Built finish() {
         try {
-            return with(0, core -> {
-                Block block = core.block;
-                // Also where it fails the library takes the build as over.
-                session.handle.isOver(handle);
-                block.must(Op.FINISH_BUILD);
-                return new Built(block.out(0), block.out(1), block.out(2), block.out(3), block.out(4));
-            });
+            return with(
+                    0,
+                    core -> {
+                        Block block = core.block;
+                        // Also where it fails the library takes the build as over.
+                        session.handle.isOver(handle);
+                        block.must(Op.FINISH_BUILD);
+                        return new Built(
+                                block.out(0),
+                                block.out(1),
+                                block.out(2),
+                                block.out(3),
+                                block.out(4));
+                    });
         } finally {
             freeIfOver();
         }
@@ -136,10 +154,12 @@ public final class Build implements AutoCloseable {
             return;
         }
         try {
-            with(0, core -> {
-                session.handle.isOver(handle);
-                return core.block.must(Op.ABANDON_BUILD);
-            });
+            with(
+                    0,
+                    core -> {
+                        session.handle.isOver(handle);
+                        return core.block.must(Op.ABANDON_BUILD);
+                    });
         } finally {
             freeIfOver();
         }

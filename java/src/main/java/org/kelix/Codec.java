@@ -4,8 +4,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.function.Function;
 
 /**
- * What keys or values of a type are as bytes. It is used by any number of threads. Of keys it has to give equal keys
- * equal bytes, and the order of an ordered table is that of the bytes.
+ * What keys or values of a type are as bytes. It is used by any number of threads. Of keys it has
+ * to give equal keys equal bytes, and the order of an ordered table is that of the bytes.
  *
  * @param <T> the type
  */
@@ -34,7 +34,8 @@ public interface Codec<T> {
      * @param <T> the type
      * @return the codec
      */
-    static <T> Codec<T> of(Function<? super T, byte[]> encode, Function<byte[], ? extends T> decode) {
+    static <T> Codec<T> of(
+            Function<? super T, byte[]> encode, Function<byte[], ? extends T> decode) {
         Block.need(encode, "function");
         Block.need(decode, "function");
         return new Codec<>() {
@@ -51,8 +52,8 @@ public interface Codec<T> {
     }
 
     /**
-     * Bytes as they are. Arrays of Java are equal only to themselves, which a map's operations do not mind, and
-     * collections that keys are put into do.
+     * Bytes as they are. Arrays of Java are equal only to themselves, which a map's operations do
+     * not mind, and collections that keys are put into do.
      *
      * @return the codec
      */
@@ -66,12 +67,14 @@ public interface Codec<T> {
      * @return the codec
      */
     static Codec<String> strings() {
-        return of(text -> Block.name(text, "text"), bytes -> new String(bytes, StandardCharsets.UTF_8));
+        return of(
+                text -> Block.name(text, "text"),
+                bytes -> new String(bytes, StandardCharsets.UTF_8));
     }
 
     /**
-     * Numbers as 8 bytes, the highest first: keys of tables whose keys are numbers, which have no sign and no other
-     * order than that.
+     * Numbers as 8 bytes, the highest first: keys of tables whose keys are numbers, which have no
+     * sign and no other order than that.
      *
      * @return the codec
      */

@@ -8,6 +8,7 @@ import java.util.List;
 /** What a session's submitted operations have come to. */
 final class Completions {
     private static final int COMPLETION_BYTES = 48;
+
     /** A poll tells no more than this at once, whatever it is asked for. */
     private static final int MOST = 1024;
 
@@ -34,7 +35,8 @@ final class Completions {
         return ended;
     }
 
-    private static Completion completion(Session session, Core core, ByteBuffer completions, int index) {
+    private static Completion completion(
+            Session session, Core core, ByteBuffer completions, int index) {
         Block block = core.block;
         int at = index * COMPLETION_BYTES;
         long number = completions.getLong(at);
@@ -42,9 +44,10 @@ final class Completions {
         int result = completions.getInt(at + 12);
         long version = completions.getLong(at + 16);
         if (kind == Completion.Kind.FAILED) {
-            KelixException error = block.set(1, index).must(Op.COMPLETION_ERROR) == 0
-                    ? block.error((int) block.out(0))
-                    : block.error(result);
+            KelixException error =
+                    block.set(1, index).must(Op.COMPLETION_ERROR) == 0
+                            ? block.error((int) block.out(0))
+                            : block.error(result);
             return new Completion(number, kind, false, 0, List.of(), null, error);
         }
         long count = completions.getLong(at + 40);
@@ -63,9 +66,13 @@ final class Completions {
         return new Completion(number, kind, done, version, items, rest, null);
     }
 
-    /** Waits until something may have ended, another descriptor is readable, or so many nanoseconds are over. */
+    /**
+     * Waits until something may have ended, another descriptor is readable, or so many nanoseconds
+     * are over.
+     */
     static void await(Core core, int other, long nanoseconds) {
-        // An operation that is not answered in time ends with a poll after that, which no descriptor tells.
+        // An operation that is not answered in time ends with a poll after that, which no
+        // descriptor tells.
         long milliseconds = Math.min(50, nanoseconds / 1_000_000 + 1);
         core.block.must(Op.DESCRIPTOR);
         core.block.set(1, core.block.out(0)).set(2, other).set(3, milliseconds);

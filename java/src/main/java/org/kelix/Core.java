@@ -6,8 +6,9 @@ import java.util.EnumMap;
 import java.util.Map;
 
 /**
- * A session of the native library's with the memory that its calls use, again and again. It goes from {@link Session}
- * to {@link Session} by the pool, and is used by whoever has taken that one's {@link Handle}.
+ * A session of the native library's with the memory that its calls use, again and again. It goes
+ * from {@link Session} to {@link Session} by the pool, and is used by whoever has taken that one's
+ * {@link Handle}.
  */
 final class Core {
     /** The most that an array can have. */
@@ -18,6 +19,7 @@ final class Core {
 
     final long address;
     final Block block = new Block(Block.ROOM);
+
     /** Where values come first that then go to an array of their own length. */
     final byte[] value = new byte[4096];
 
@@ -57,7 +59,10 @@ final class Core {
         return block.out(0);
     }
 
-    /** The item that a call has filled the spare handle with, which is the item's from then on if it has links. */
+    /**
+     * The item that a call has filled the spare handle with, which is the item's from then on if it
+     * has links.
+     */
     Item item() {
         Item item = new Item(block, spare.get(Handle.Kind.ITEM));
         if (item.hasHandle()) {
@@ -71,7 +76,10 @@ final class Core {
         lastInto = null;
     }
 
-    /** Address of a direct buffer's first byte. To ask JNI takes longer than to compare with the last buffer. */
+    /**
+     * Address of a direct buffer's first byte. To ask JNI takes longer than to compare with the
+     * last buffer.
+     */
     private long addressOfKey(ByteBuffer buffer) {
         if (buffer != lastKey) {
             lastKeyAddress = Bridge.address(buffer);
@@ -88,7 +96,10 @@ final class Core {
         return lastIntoAddress;
     }
 
-    /** Gets a value between direct buffers. Returns its length, or what is left to {@link #get}: a negative number. */
+    /**
+     * Gets a value between direct buffers. Returns its length, or what is left to {@link #get}: a
+     * negative number.
+     */
     long getDirect(Table table, ByteBuffer key, ByteBuffer into) {
         return Bridge.get(
                 address,
@@ -105,8 +116,8 @@ final class Core {
     int valueAt;
 
     /**
-     * Gets a value into the block's data, which grows as it has to. Returns its length, or -1: there is none.
-     * A value of more than `most` bytes is an error.
+     * Gets a value into the block's data, which grows as it has to. Returns its length, or -1:
+     * there is none. A value of more than `most` bytes is an error.
      */
     int get(Table table, byte[] key, int most) {
         int room = Math.min(most, Block.ROOM);
@@ -119,13 +130,25 @@ final class Core {
             room = Math.min(most, block.data().capacity() - valueAt);
             long keyAddress = block.addressOf(keyAt);
             long intoAddress = block.addressOf(valueAt);
-            long got = Bridge.get(
-                    address, table.word0, table.word1, table.word2, keyAddress, key.length, intoAddress, room);
+            long got =
+                    Bridge.get(
+                            address,
+                            table.word0,
+                            table.word1,
+                            table.word2,
+                            keyAddress,
+                            key.length,
+                            intoAddress,
+                            room);
             if (got >= 0 || got == GOT_ABSENT) {
                 return (int) Math.max(got, -1);
             }
             // Once more with the error, which the short way does not tell. It may be over by then.
-            block.table(1, table).set(4, keyAddress).set(5, key.length).set(6, intoAddress).set(7, room);
+            block.table(1, table)
+                    .set(4, keyAddress)
+                    .set(5, key.length)
+                    .set(6, intoAddress)
+                    .set(7, room);
             int code = block.call(Op.GET);
             if (code >= 0) {
                 return code == 0 ? (int) block.out(0) : -1;
@@ -147,8 +170,16 @@ final class Core {
 
     byte[] get(Table table, byte[] key) {
         if (Bridge.READS_ARRAYS) {
-            long got = Bridge.tryGet(
-                    address, table.word0, table.word1, table.word2, key, value, 0, value.length);
+            long got =
+                    Bridge.tryGet(
+                            address,
+                            table.word0,
+                            table.word1,
+                            table.word2,
+                            key,
+                            value,
+                            0,
+                            value.length);
             if (got >= 0) {
                 return Arrays.copyOf(value, (int) got);
             }

@@ -4,8 +4,8 @@ import java.lang.ref.Cleaner;
 import java.util.List;
 
 /**
- * A scan that goes on page by page, or item by item. It is of the session that opened it, which can do anything else
- * between, and ends with that one.
+ * A scan that goes on page by page, or item by item. It is of the session that opened it, which can
+ * do anything else between, and ends with that one.
  */
 public final class Cursor implements AutoCloseable {
     private final Session session;
@@ -34,7 +34,8 @@ public final class Cursor implements AutoCloseable {
      * The next keys and their values.
      *
      * @param most how many at most, one at least
-     * @return rows; none: the scan is over. After an error the same call goes on from where the scan stood
+     * @return rows; none: the scan is over. After an error the same call goes on from where the
+     *     scan stood
      */
     public Rows next(int most) {
         if (most < 1) {

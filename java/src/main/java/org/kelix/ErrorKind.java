@@ -2,7 +2,10 @@ package org.kelix;
 
 /** What went wrong. */
 public enum ErrorKind {
-    /** An argument breaks a documented limit or makes no sense, or something was used after it was closed. Nothing was sent. */
+    /**
+     * An argument breaks a documented limit or makes no sense, or something was used after it was
+     * closed. Nothing was sent.
+     */
     INVALID_ARGUMENT(-1),
     /** The table or dataset does not exist. */
     NO_SUCH_TABLE(-2),
@@ -16,11 +19,17 @@ public enum ErrorKind {
     UNAVAILABLE(-6),
     /** The server did not answer in time. */
     TIMED_OUT(-7),
-    /** Another server has taken over. A session connects to it with its next call, unless there is no use in trying again. */
+    /**
+     * Another server has taken over. A session connects to it with its next call, unless there is
+     * no use in trying again.
+     */
     SUPERSEDED(-8),
     /** The generation of a loaded table that was being read is not there any more. */
     VIEW_EXPIRED(-9),
-    /** A loaded table takes no writes for a moment, because its next generation is about to come into force. */
+    /**
+     * A loaded table takes no writes for a moment, because its next generation is about to come
+     * into force.
+     */
     FROZEN(-10),
     /** The other side, or a file, is of another version, byte order or layout. */
     INCOMPATIBLE(-11),

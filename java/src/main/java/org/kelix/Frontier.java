@@ -3,8 +3,9 @@ package org.kelix;
 import java.lang.ref.Cleaner;
 
 /**
- * Where to go next: links out of any number of items, and keys. {@link Session#visit} reads all targets together. It
- * is read by any session with the server that its tables and items are of, and serves one call at a time.
+ * Where to go next: links out of any number of items, and keys. {@link Session#visit} reads all
+ * targets together. It is read by any session with the server that its tables and items are of, and
+ * serves one call at a time.
  */
 public final class Frontier implements AutoCloseable {
     private final Block block = new Block(1 << 10);
@@ -36,7 +37,11 @@ public final class Frontier implements AutoCloseable {
         Block.need(key, "key");
         long taken = handle.take();
         try {
-            block.begin(key.length, 1).set(1, taken).table(2, table).bytes(5, key).must(Op.ADD_TO_FRONTIER);
+            block.begin(key.length, 1)
+                    .set(1, taken)
+                    .table(2, table)
+                    .bytes(5, key)
+                    .must(Op.ADD_TO_FRONTIER);
             size++;
             return this;
         } finally {
@@ -60,7 +65,11 @@ public final class Frontier implements AutoCloseable {
         try {
             long of = item.handle().take();
             try {
-                block.begin(bytes.length, 1).set(1, taken).set(2, of).bytes(3, bytes).must(Op.ADD_LINKS);
+                block.begin(bytes.length, 1)
+                        .set(1, taken)
+                        .set(2, of)
+                        .bytes(3, bytes)
+                        .must(Op.ADD_LINKS);
             } finally {
                 item.handle().put(of);
             }

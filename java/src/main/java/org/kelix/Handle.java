@@ -8,10 +8,10 @@ import java.util.concurrent.locks.LockSupport;
 /**
  * Something of the native library's that has to be freed once, and never while a call is using it.
  *
- * <p>A call takes the address out, and puts it back when it is done. So a second thread finds no address and is
- * refused, and whoever closes waits until there is one. Nothing else keeps native memory from being used after it was
- * freed, so every call goes through here. As a {@link Runnable} it is what a {@link Cleaner} runs when its owner was
- * forgotten; therefore it refers to no owner.
+ * <p>A call takes the address out, and puts it back when it is done. So a second thread finds no
+ * address and is refused, and whoever closes waits until there is one. Nothing else keeps native
+ * memory from being used after it was freed, so every call goes through here. As a {@link Runnable}
+ * it is what a {@link Cleaner} runs when its owner was forgotten; therefore it refers to no owner.
  */
 class Handle implements Runnable {
     /** Types of handles, by the numbers of kelix_java_free(). */
@@ -41,6 +41,7 @@ class Handle implements Runnable {
     }
 
     final Kind kind;
+
     /** 0 while a call has it, and after it was freed. */
     private volatile long address;
 

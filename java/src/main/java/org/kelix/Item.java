@@ -11,8 +11,9 @@ import java.util.Optional;
 /**
  * A private, consistent copy of one version of an item. It can be read by any number of threads.
  *
- * <p>An item with links holds some native memory, by which {@link Session#follow} goes along them. To close it frees that
- * at once; otherwise it goes when the item cannot be reached any more. What was read of a closed item stays.
+ * <p>An item with links holds some native memory, by which {@link Session#follow} goes along them.
+ * To close it frees that at once; otherwise it goes when the item cannot be reached any more. What
+ * was read of a closed item stays.
  */
 public final class Item implements AutoCloseable {
     private static final int ATTRIBUTE_BYTES = 56;
@@ -23,12 +24,16 @@ public final class Item implements AutoCloseable {
     private final long ends;
     private final int flags;
     private final List<Attribute> attributes;
+
     /** Null of an item without links. */
     private final Handle handle;
 
     private final Cleaner.Cleanable cleanable;
 
-    /** The item that a call told, and whose memory becomes this one's if there are links in it: {@link #hasHandle}. */
+    /**
+     * The item that a call told, and whose memory becomes this one's if there are links in it:
+     * {@link #hasHandle}.
+     */
     Item(Block told, long address) {
         key = told.toldBytes(0);
         version = told.out(2);
@@ -48,11 +53,14 @@ public final class Item implements AutoCloseable {
             byte[] name = Block.copy(memory.getLong(at), memory.getLong(at + 8));
             byte[] bytes = Block.copy(memory.getLong(at + 16), memory.getLong(at + 24));
             boolean isLink = memory.getInt(at + 48) != 0;
-            attributes.add(new Attribute(
-                    name.length == 0 ? "" : new String(name, StandardCharsets.UTF_8),
-                    bytes,
-                    isLink ? Block.copy(memory.getLong(at + 32), memory.getLong(at + 40)) : null,
-                    isLink ? memory.getShort(at + 52) & 0xffff : -1));
+            attributes.add(
+                    new Attribute(
+                            name.length == 0 ? "" : new String(name, StandardCharsets.UTF_8),
+                            bytes,
+                            isLink
+                                    ? Block.copy(memory.getLong(at + 32), memory.getLong(at + 40))
+                                    : null,
+                            isLink ? memory.getShort(at + 52) & 0xffff : -1));
         }
         return attributes;
     }
@@ -152,7 +160,9 @@ public final class Item implements AutoCloseable {
      */
     public List<Attribute> links(String name) {
         Block.need(name, "name");
-        return attributes.stream().filter(each -> each.isLink() && each.name().equals(name)).toList();
+        return attributes.stream()
+                .filter(each -> each.isLink() && each.name().equals(name))
+                .toList();
     }
 
     /** Frees the native memory that it may hold. It cannot be followed any more. */

@@ -24,7 +24,12 @@ public final class Kelix implements AutoCloseable {
         Library.version();
         Block block = new Block(Block.ROOM);
         String[] texts = {
-            options.address, options.namespace, options.token, options.certificates, options.certificate, options.key
+            options.address,
+            options.namespace,
+            options.token,
+            options.certificates,
+            options.certificate,
+            options.key
         };
         byte[][] bytes = new byte[texts.length][];
         int all = 0;
@@ -109,8 +114,9 @@ public final class Kelix implements AutoCloseable {
     }
 
     /**
-     * A table as a map, for all threads. The table is made, of the kind {@link TableKind#HASH}, if there is none. A table
-     * of the kind {@link TableKind#INLINE} has no versions, and so cannot be a map.
+     * A table as a map, for all threads. The table is made, of the kind {@link TableKind#HASH}, if
+     * there is none. A table of the kind {@link TableKind#INLINE} has no versions, and so cannot be
+     * a map.
      *
      * @param name the table's name
      * @param keys what keys are as bytes
@@ -128,14 +134,20 @@ public final class Kelix implements AutoCloseable {
                 table = session.create(name, TableKind.HASH);
             }
             if (table.kind() == TableKind.INLINE) {
-                throw KelixException.invalid("a table of the kind INLINE has no versions, which a map needs");
+                throw KelixException.invalid(
+                        "a table of the kind INLINE has no versions, which a map needs");
             }
-            return new KelixMap<>(this, table, Block.need(keys, "codec of keys"), Block.need(values, "codec of values"));
+            return new KelixMap<>(
+                    this,
+                    table,
+                    Block.need(keys, "codec of keys"),
+                    Block.need(values, "codec of values"));
         }
     }
 
     /**
-     * Ends all sessions, each when no call is inside. What is used later throws {@link ErrorKind#INVALID_ARGUMENT}.
+     * Ends all sessions, each when no call is inside. What is used later throws {@link
+     * ErrorKind#INVALID_ARGUMENT}.
      */
     @Override
     public void close() {

@@ -1,22 +1,34 @@
 package org.kelix;
 
-/** An operation failed. {@link #kind()} tells how; the kinds that programs often catch have classes of their own. */
+/**
+ * An operation failed. {@link #kind()} tells how; the kinds that programs often catch have classes
+ * of their own.
+ */
 public class KelixException extends RuntimeException {
     private static final long serialVersionUID = 1;
 
     /** What went wrong. */
     private final ErrorKind kind;
+
     /** Whether the same call may succeed later. */
     private final boolean retry;
+
     /** Whether the store was changed. */
     private final Effect effect;
+
     /** The operation that failed. */
     private final String operation;
+
     /** How many bytes it takes, or 0. */
     private final long neededBytes;
 
     KelixException(
-            ErrorKind kind, String message, boolean retry, Effect effect, String operation, long neededBytes) {
+            ErrorKind kind,
+            String message,
+            boolean retry,
+            Effect effect,
+            String operation,
+            long neededBytes) {
         super(message);
         this.kind = kind;
         this.retry = retry;
@@ -26,10 +38,16 @@ public class KelixException extends RuntimeException {
     }
 
     static KelixException of(
-            ErrorKind kind, String message, boolean retry, Effect effect, String operation, long neededBytes) {
+            ErrorKind kind,
+            String message,
+            boolean retry,
+            Effect effect,
+            String operation,
+            long neededBytes) {
         String words = message.isEmpty() ? kind.toString() : message;
         return switch (kind) {
-            case NO_SUCH_TABLE -> new NoSuchTableException(kind, words, retry, effect, operation, neededBytes);
+            case NO_SUCH_TABLE ->
+                    new NoSuchTableException(kind, words, retry, effect, operation, neededBytes);
             case UNAVAILABLE, TIMED_OUT, SUPERSEDED ->
                     new UnavailableException(kind, words, retry, effect, operation, neededBytes);
             default -> new KelixException(kind, words, retry, effect, operation, neededBytes);
@@ -50,7 +68,8 @@ public class KelixException extends RuntimeException {
     }
 
     /**
-     * Whether the same call may succeed later. A write whose {@link #effect()} is unknown is for the caller to judge.
+     * Whether the same call may succeed later. A write whose {@link #effect()} is unknown is for
+     * the caller to judge.
      *
      * @return whether trying again makes sense
      */

@@ -11,16 +11,19 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentMap;
 
 /**
- * A table as a map, for all threads; {@link Kelix#asMap} makes it. Each call takes a session out of the pool.
+ * A table as a map, for all threads; {@link Kelix#asMap} makes it. Each call takes a session out of
+ * the pool.
  *
- * <p>What {@link ConcurrentMap} says holds among all processes that use the table: {@link #putIfAbsent}, {@link
- * #remove(Object, Object)}, {@link #replace}, {@link #compute} and the others are done by compare-and-set. Null is neither
- * key nor value. Whether two values are equal is told by their {@code equals}, or by their bytes.
+ * <p>What {@link ConcurrentMap} says holds among all processes that use the table: {@link
+ * #putIfAbsent}, {@link #remove(Object, Object)}, {@link #replace}, {@link #compute} and the others
+ * are done by compare-and-set. Null is neither key nor value. Whether two values are equal is told
+ * by their {@code equals}, or by their bytes.
  *
- * <p>Iteration goes page by page, in the order of keys if the table has one. It is not one moment of the table: what is
- * there all the time comes once, what is put or deleted meanwhile at most once. An iterator of more than 1,024 entries has a
- * session of the pool until it has read the last ones. {@link #size} counts all keys, and
- * {@link #clear} deletes key by key. A write leaves no attributes, flags and end of an item.
+ * <p>Iteration goes page by page, in the order of keys if the table has one. It is not one moment
+ * of the table: what is there all the time comes once, what is put or deleted meanwhile at most
+ * once. An iterator of more than 1,024 entries has a session of the pool until it has read the last
+ * ones. {@link #size} counts all keys, and {@link #clear} deletes key by key. A write leaves no
+ * attributes, flags and end of an item.
  *
  * @param <K> the type of keys
  * @param <V> the type of values
@@ -336,7 +339,10 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
         };
     }
 
-    /** All entries, page by page. It has a session until it has read the last page, or cannot be reached any more. */
+    /**
+     * All entries, page by page. It has a session until it has read the last page, or cannot be
+     * reached any more.
+     */
     private final class Entries implements Iterator<Entry<K, V>> {
         private final Session session = kelix.session();
         private Cursor cursor;
@@ -373,7 +379,8 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
                 throw new NoSuchElementException();
             }
             last = page.key(row);
-            Entry<K, V> entry = new WrittenEntry(keys.decode(last.clone()), values.decode(page.value(row)));
+            Entry<K, V> entry =
+                    new WrittenEntry(keys.decode(last.clone()), values.decode(page.value(row)));
             row++;
             if (row == page.size() && !cursor.isOver()) {
                 turn();

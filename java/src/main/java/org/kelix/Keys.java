@@ -5,7 +5,8 @@ public final class Keys {
     private Keys() {}
 
     /**
-     * The key of a number: its 8 bytes, the highest first. Numbers have no sign, so -1 is the greatest one.
+     * The key of a number: its 8 bytes, the highest first. Numbers have no sign, so -1 is the
+     * greatest one.
      *
      * @param number the number
      * @return its key

@@ -36,10 +36,14 @@ final class Library {
         Bridge.about(Bridge.address(words));
         int out = Block.OUT * Long.BYTES;
         String names = text(words, out);
-        String expected = Arrays.stream(Op.values()).map(op -> op + " ").collect(Collectors.joining());
+        String expected =
+                Arrays.stream(Op.values()).map(op -> op + " ").collect(Collectors.joining());
         if (!names.equals(expected)) {
-            throw new UnsatisfiedLinkError("the native library" + (named == null ? "" : " " + named)
-                    + " is not the one of these classes: is an older kelix-client.jar on the class path?");
+            throw new UnsatisfiedLinkError(
+                    "the native library"
+                            + (named == null ? "" : " " + named)
+                            + " is not the one of these classes: is an older kelix-client.jar on"
+                            + " the class path?");
         }
         return text(words, out + 2 * Long.BYTES);
     }
@@ -57,18 +61,27 @@ final class Library {
         return system + "-" + (processor.equals("amd64") ? "x86_64" : processor);
     }
 
-    /** Memory-mapped code outlives its file's name, so the file is removed at once, and none is left after a crash. */
+    /**
+     * Memory-mapped code outlives its file's name, so the file is removed at once, and none is left
+     * after a crash.
+     */
     private static void loadFromJar() {
         String resource = "/native/" + platform() + "/libkelix_java.so";
         try (InputStream library = Library.class.getResourceAsStream(resource)) {
             if (library == null) {
-                throw new UnsatisfiedLinkError("kelix-client.jar has no native library for " + platform()
-                        + ": it runs on linux-x86_64; another library can be named by -D" + PATH + "=PATH");
+                throw new UnsatisfiedLinkError(
+                        "kelix-client.jar has no native library for "
+                                + platform()
+                                + ": it runs on linux-x86_64; another library can be named by -D"
+                                + PATH
+                                + "=PATH");
             }
-            Path file = Files.createTempFile(
-                    "kelix-java-",
-                    ".so",
-                    PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+            Path file =
+                    Files.createTempFile(
+                            "kelix-java-",
+                            ".so",
+                            PosixFilePermissions.asFileAttribute(
+                                    PosixFilePermissions.fromString("rwx------")));
             try {
                 Files.copy(library, file, StandardCopyOption.REPLACE_EXISTING);
                 Bridge.load(file.toString());
@@ -76,10 +89,15 @@ final class Library {
                 Files.delete(file);
             }
         } catch (IOException error) {
-            throw (UnsatisfiedLinkError) new UnsatisfiedLinkError("the native library cannot be extracted to "
-                            + System.getProperty("java.io.tmpdir") + " (-Djava.io.tmpdir names another folder, -D" + PATH
-                            + " the library itself): " + error)
-                    .initCause(error);
+            throw (UnsatisfiedLinkError)
+                    new UnsatisfiedLinkError(
+                                    "the native library cannot be extracted to "
+                                            + System.getProperty("java.io.tmpdir")
+                                            + " (-Djava.io.tmpdir names another folder, -D"
+                                            + PATH
+                                            + " the library itself): "
+                                            + error)
+                            .initCause(error);
         }
     }
 }

@@ -6,7 +6,10 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 
-/** An item to be put: a value, attributes, links, flags, an end. It can be put as often as one likes. */
+/**
+ * An item to be put: a value, attributes, links, flags, an end. It can be put as often as one
+ * likes.
+ */
 public final class NewItem {
     private static final int ATTRIBUTE_BYTES = 80;
 
@@ -36,12 +39,18 @@ public final class NewItem {
      * @return this
      */
     public NewItem bytes(String name, byte[] bytes) {
-        entries.add(new Entry(Block.name(name, "name of an attribute"), Block.need(bytes, "attribute").clone(), null, null));
+        entries.add(
+                new Entry(
+                        Block.name(name, "name of an attribute"),
+                        Block.need(bytes, "attribute").clone(),
+                        null,
+                        null));
         return this;
     }
 
     /**
-     * Adds a link under a name. Several links under one name make a list. The target need not exist yet.
+     * Adds a link under a name. Several links under one name make a list. The target need not exist
+     * yet.
      *
      * @param name the name
      * @param table the table of the target
@@ -62,11 +71,12 @@ public final class NewItem {
      * @return this
      */
     public NewItem link(String name, Table table, byte[] key, byte[] bytes) {
-        entries.add(new Entry(
-                Block.name(name, "name of a link"),
-                Block.need(bytes, "link's bytes").clone(),
-                Block.need(table, "table"),
-                Block.need(key, "key").clone()));
+        entries.add(
+                new Entry(
+                        Block.name(name, "name of a link"),
+                        Block.need(bytes, "link's bytes").clone(),
+                        Block.need(table, "table"),
+                        Block.need(key, "key").clone()));
         return this;
     }
 
@@ -107,7 +117,10 @@ public final class NewItem {
     long bytes() {
         long bytes = (long) entries.size() * ATTRIBUTE_BYTES;
         for (Entry entry : entries) {
-            bytes += entry.name.length + entry.bytes.length + (entry.key == null ? 0 : entry.key.length);
+            bytes +=
+                    entry.name.length
+                            + entry.bytes.length
+                            + (entry.key == null ? 0 : entry.key.length);
         }
         return bytes;
     }
@@ -121,7 +134,9 @@ public final class NewItem {
     void write(Block block, int at) {
         int start = block.take(entries.size() * ATTRIBUTE_BYTES);
         block.set(at, block.addressOf(start)).set(at + 1, entries.size());
-        block.set(at + 2, options.flags & 0xffffffffL).set(at + 3, options.endsIn).set(at + 4, options.endsAt);
+        block.set(at + 2, options.flags & 0xffffffffL)
+                .set(at + 3, options.endsIn)
+                .set(at + 4, options.endsAt);
         ByteBuffer data = block.data();
         for (Entry entry : entries) {
             data.putLong(start, entry.table == null ? 0 : 1);

@@ -1,6 +1,9 @@
 package org.kelix;
 
-/** Operations of kelix_java_call(), in the order of the native library, which is compared when it is loaded. */
+/**
+ * Operations of kelix_java_call(), in the order of the native library, which is compared when it is
+ * loaded.
+ */
 enum Op {
     CONNECT,
     OPEN_SESSION,

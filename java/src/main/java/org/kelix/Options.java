@@ -3,7 +3,9 @@ package org.kelix;
 import java.nio.file.Path;
 import java.time.Duration;
 
-/** How to connect. What is not set has its default. Options can be used for any number of clients. */
+/**
+ * How to connect. What is not set has its default. Options can be used for any number of clients.
+ */
 public final class Options implements Cloneable {
     /** Ways to the server. */
     public enum Fabric {
@@ -34,8 +36,8 @@ public final class Options implements Cloneable {
     public Options() {}
 
     /**
-     * The server's run directory, or HOST:PORT. Default: the run directory that servers use when none is named
-     * ($KELIX_DIR, else $XDG_RUNTIME_DIR/kelix, else /tmp/kelix-UID).
+     * The server's run directory, or HOST:PORT. Default: the run directory that servers use when
+     * none is named ($KELIX_DIR, else $XDG_RUNTIME_DIR/kelix, else /tmp/kelix-UID).
      *
      * @param address the directory, or host and port
      * @return this
@@ -114,8 +116,8 @@ public final class Options implements Cloneable {
     }
 
     /**
-     * Whether cached pointers and copies of models are each session's own, and not shared with the user's other processes
-     * on this host.
+     * Whether cached pointers and copies of models are each session's own, and not shared with the
+     * user's other processes on this host.
      *
      * @param privateCaches whether they are
      * @return this
@@ -126,7 +128,8 @@ public final class Options implements Cloneable {
     }
 
     /**
-     * How long a request may take, if nothing of it comes meanwhile, before it fails. Default: 900 ms.
+     * How long a request may take, if nothing of it comes meanwhile, before it fails. Default: 900
+     * ms.
      *
      * @param time more than nothing
      * @return this
@@ -148,8 +151,8 @@ public final class Options implements Cloneable {
     }
 
     /**
-     * How many sessions may be in use at once. Each costs the server a thread and some memory, so whoever wants one more
-     * waits for one that is given back, 30 s at most. Default: 64.
+     * How many sessions may be in use at once. Each costs the server a thread and some memory, so
+     * whoever wants one more waits for one that is given back, 30 s at most. Default: 64.
      *
      * @param most one at least
      * @return this

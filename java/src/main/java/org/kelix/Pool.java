@@ -18,6 +18,7 @@ final class Pool implements Runnable {
     private final Deque<Core> idle = new ConcurrentLinkedDeque<>();
     private final Set<SessionHandle> inUse = ConcurrentHashMap.newKeySet();
     private final Semaphore free;
+
     /** The client opens one session at a time. */
     private final ReentrantLock opening = new ReentrantLock();
 
@@ -35,8 +36,12 @@ final class Pool implements Runnable {
             if (!free.tryAcquire() && !free.tryAcquire(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
                 throw KelixException.of(
                         ErrorKind.BUSY,
-                        "all " + options.sessions + " sessions have been in use for " + PATIENCE_SECONDS
-                                + " s: close each after its use, or allow more by Options.sessions()",
+                        "all "
+                                + options.sessions
+                                + " sessions have been in use for "
+                                + PATIENCE_SECONDS
+                                + " s: close each after its use, or allow more by"
+                                + " Options.sessions()",
                         true,
                         Effect.NO,
                         "session",
@@ -45,7 +50,12 @@ final class Pool implements Runnable {
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
             throw KelixException.of(
-                    ErrorKind.BUSY, "the thread was interrupted while it waited for a session", true, Effect.NO, "session", 0);
+                    ErrorKind.BUSY,
+                    "the thread was interrupted while it waited for a session",
+                    true,
+                    Effect.NO,
+                    "session",
+                    0);
         }
         SessionHandle session = null;
         try {
@@ -75,8 +85,12 @@ final class Pool implements Runnable {
             long taken = client.take();
             try {
                 Block block = new Block(0);
-                block.set(1, taken).set(2, options.fabric.ordinal()).set(3, options.privateCaches ? 1 : 0);
-                block.set(4, options.durable ? 1 : 0).set(5, options.timeout).set(6, options.retryFor);
+                block.set(1, taken)
+                        .set(2, options.fabric.ordinal())
+                        .set(3, options.privateCaches ? 1 : 0);
+                block.set(4, options.durable ? 1 : 0)
+                        .set(5, options.timeout)
+                        .set(6, options.retryFor);
                 block.must(Op.OPEN_SESSION);
                 return new Core(block.out(0));
             } finally {

@@ -26,11 +26,13 @@ public final class PutOptions {
     }
 
     /**
-     * How long after the write the item ends, by the server's clock. It replaces an end that was set before.
+     * How long after the write the item ends, by the server's clock. It replaces an end that was
+     * set before.
      *
      * @param time more than nothing
      * @return this
-     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: the time is not positive, or longer than 292 years
+     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: the time is not positive, or
+     *     longer than 292 years
      */
     public PutOptions endsIn(Duration time) {
         endsIn = Times.positive(time, "time to an item's end");
@@ -39,11 +41,13 @@ public final class PutOptions {
     }
 
     /**
-     * When the item ends, by the server's clock: at once if that is over. It replaces an end that was set before.
+     * When the item ends, by the server's clock: at once if that is over. It replaces an end that
+     * was set before.
      *
      * @param time after 1970
      * @return this
-     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: the time is before 1970, or after 2262
+     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: the time is before 1970, or after
+     *     2262
      */
     public PutOptions endsAt(Instant time) {
         endsAt = Times.since1970(time);

@@ -6,7 +6,10 @@ import java.time.Instant;
 import java.util.Arrays;
 import java.util.Optional;
 
-/** Keys and values of a scan, in order, in a few arrays of this process. They can be read by any number of threads. */
+/**
+ * Keys and values of a scan, in order, in a few arrays of this process. They can be read by any
+ * number of threads.
+ */
 public final class Rows {
     private static final int ENTRY_BYTES = 56;
     private static final int PAIR_BYTES = 16;
@@ -14,7 +17,11 @@ public final class Rows {
 
     private final int size;
     private final byte[] data;
-    /** Null of a table of the kind {@link TableKind#INLINE}, whose data are keys and values of 8 bytes. */
+
+    /**
+     * Null of a table of the kind {@link TableKind#INLINE}, whose data are keys and values of 8
+     * bytes.
+     */
     private final ByteBuffer entries;
 
     /** Where attributes stand in the data, row by row. */
@@ -35,7 +42,9 @@ public final class Rows {
     /** The rows that a call told, with so many attributes of each. */
     Rows(Block told, int columns) {
         this.columns = columns;
-        cells = ByteBuffer.wrap(Block.copy(told.out(5), told.out(6) * CELL_BYTES)).order(ByteOrder.nativeOrder());
+        cells =
+                ByteBuffer.wrap(Block.copy(told.out(5), told.out(6) * CELL_BYTES))
+                        .order(ByteOrder.nativeOrder());
         long count = told.out(4);
         size = (int) count;
         if (count == 0) {
@@ -88,7 +97,9 @@ public final class Rows {
      */
     public byte[] value(int row) {
         int at = check(row);
-        return entries == null ? pair(row, 8) : part(entries.getLong(at + 16), entries.getLong(at + 24));
+        return entries == null
+                ? pair(row, 8)
+                : part(entries.getLong(at + 16), entries.getLong(at + 24));
     }
 
     /**

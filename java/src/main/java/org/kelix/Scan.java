@@ -1,11 +1,12 @@
 package org.kelix;
 
 /**
- * Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table has no
- * order, so of it only all keys, or the first so many, can be had.
+ * Which keys of a table, and in which order: all of them upwards, unless something else is said. A
+ * hash table has no order, so of it only all keys, or the first so many, can be had.
  */
 public final class Scan {
     private static final byte[] NONE = new byte[0];
+
     /** How many words and byte strings it takes in a block. */
     static final int STRINGS = 3;
 
@@ -42,7 +43,8 @@ public final class Scan {
     }
 
     /**
-     * Numbers from the first to the last one, both in it, of a table whose keys are numbers. They have no sign.
+     * Numbers from the first to the last one, both in it, of a table whose keys are numbers. They
+     * have no sign.
      *
      * @param first the first number
      * @param last the last one

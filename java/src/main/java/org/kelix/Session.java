@@ -7,16 +7,17 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A way to the store, for one thread at a time; it may go from thread to thread. A call that comes while another
- * thread's is inside throws {@link ErrorKind#BUSY} and does nothing. To close it gives it back to the pool; until then
- * the scans, walks, views and builds that it opened can be used, and no longer.
+ * A way to the store, for one thread at a time; it may go from thread to thread. A call that comes
+ * while another thread's is inside throws {@link ErrorKind#BUSY} and does nothing. To close it
+ * gives it back to the pool; until then the scans, walks, views and builds that it opened can be
+ * used, and no longer.
  *
- * <p>A session with a server of this host reads the server's memory itself. One whose server has gone goes over to the
- * server that is there by then.
+ * <p>A session with a server of this host reads the server's memory itself. One whose server has
+ * gone goes over to the server that is there by then.
  *
- * <p>All methods throw {@link KelixException}: {@link ErrorKind#INVALID_ARGUMENT} where an argument is null, breaks a
- * limit, or is of another server, {@link UnavailableException} where a message to the server is needed and none
- * answers, and what else they say.
+ * <p>All methods throw {@link KelixException}: {@link ErrorKind#INVALID_ARGUMENT} where an argument
+ * is null, breaks a limit, or is of another server, {@link UnavailableException} where a message to
+ * the server is needed and none answers, and what else they say.
  */
 public final class Session implements AutoCloseable {
     /** The version of a key that is absent. */
@@ -27,6 +28,7 @@ public final class Session implements AutoCloseable {
 
     final SessionHandle handle;
     private final Core core;
+
     /** As long as a session is in use, its client stays. */
     private final Kelix kelix;
 
@@ -48,7 +50,9 @@ public final class Session implements AutoCloseable {
         handle.put(core.address);
     }
 
-    /** Gives the session back to the pool, when no call is inside. To close it again does nothing. */
+    /**
+     * Gives the session back to the pool, when no call is inside. To close it again does nothing.
+     */
     @Override
     public void close() {
         cleanable.clean();
@@ -89,14 +93,18 @@ public final class Session implements AutoCloseable {
      * @param name its name: 1 to 255 bytes of UTF-8, without a slash
      * @param kind its kind
      * @return the table
-     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: there is one of another kind, or the name cannot be
+     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: there is one of another kind, or
+     *     the name cannot be
      */
     public Table create(String name, TableKind kind) {
         byte[] bytes = Block.name(name, "name of a table");
         Block.need(kind, "kind of a table");
         Block block = enter().block;
         try {
-            block.begin(bytes.length, 1).bytes(1, bytes).set(3, kind.ordinal()).must(Op.CREATE_TABLE);
+            block.begin(bytes.length, 1)
+                    .bytes(1, bytes)
+                    .set(3, kind.ordinal())
+                    .must(Op.CREATE_TABLE);
             return new Table(block, name);
         } finally {
             leave();
@@ -170,7 +178,12 @@ public final class Session implements AutoCloseable {
         try {
             if (block.set(1, id).must(Op.TABLE_NAME) != 0) {
                 throw KelixException.of(
-                        ErrorKind.NO_SUCH_TABLE, "no table has the number " + id, false, Effect.NO, "tableById", 0);
+                        ErrorKind.NO_SUCH_TABLE,
+                        "no table has the number " + id,
+                        false,
+                        Effect.NO,
+                        "tableById",
+                        0);
             }
             String name = block.toldText(0);
             block.must(Op.TABLE_BY_ID);
@@ -230,13 +243,27 @@ public final class Session implements AutoCloseable {
         Block.need(into, "array");
         if ((offset | length) < 0 || length > into.length - offset) {
             throw KelixException.invalid(
-                    "the array has " + into.length + " bytes, and not " + length + " from " + offset + " on");
+                    "the array has "
+                            + into.length
+                            + " bytes, and not "
+                            + length
+                            + " from "
+                            + offset
+                            + " on");
         }
         handle.take();
         try {
             if (Bridge.READS_ARRAYS) {
-                long got = Bridge.tryGet(
-                        core.address, table.word0, table.word1, table.word2, key, into, offset, length);
+                long got =
+                        Bridge.tryGet(
+                                core.address,
+                                table.word0,
+                                table.word1,
+                                table.word2,
+                                key,
+                                into,
+                                offset,
+                                length);
                 if (got >= 0) {
                     return (int) got;
                 }
@@ -261,21 +288,23 @@ public final class Session implements AutoCloseable {
      * @param key the key
      * @param into where the value goes
      * @return how many bytes it has, or -1: there is no such key
-     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the value is longer than what remains of the buffer
+     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the value is longer than what
+     *     remains of the buffer
      */
     public int get(Table table, byte[] key, ByteBuffer into) {
         return get(table, ByteBuffer.wrap(Block.need(key, "key")), into);
     }
 
     /**
-     * Gets a value into a buffer, at its position, which moves behind the value. Direct buffers are the fastest on
-     * Java 17.
+     * Gets a value into a buffer, at its position, which moves behind the value. Direct buffers are
+     * the fastest on Java 17.
      *
      * @param table the table
      * @param key the key: what remains of this buffer, whose position stays
      * @param into where the value goes
      * @return how many bytes it has, or -1: there is no such key
-     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the value is longer than what remains of the buffer
+     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the value is longer than what
+     *     remains of the buffer
      */
     public int get(Table table, ByteBuffer key, ByteBuffer into) {
         Block.need(table, "table");
@@ -290,7 +319,10 @@ public final class Session implements AutoCloseable {
             if (Bridge.READS_ARRAYS) {
                 got = Bridge.tryGet(core.address, table.word0, table.word1, table.word2, key, into);
             } else {
-                got = key.isDirect() && into.isDirect() ? core.getDirect(table, key, into) : Long.MIN_VALUE;
+                got =
+                        key.isDirect() && into.isDirect()
+                                ? core.getDirect(table, key, into)
+                                : Long.MIN_VALUE;
             }
             if (got == Core.GOT_ABSENT) {
                 return -1;
@@ -315,15 +347,18 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Gets a value if loads from memory are all it takes: the call never waits, sends or asks the system. From time to
-     * time it cannot tell for any key, never for keys that a hash table does not have and for values of more than a few
-     * KiB, and never where the server's memory is not within reach. Then {@link #get} does what is due.
+     * Gets a value if loads from memory are all it takes: the call never waits, sends or asks the
+     * system. From time to time it cannot tell for any key, never for keys that a hash table does
+     * not have and for values of more than a few KiB, and never where the server's memory is not
+     * within reach. Then {@link #get} does what is due.
      *
      * @param table the table
      * @param key the key
      * @param into where the value goes, at its position, which moves behind the value
-     * @return how many bytes it has, -1: there is no such key, or -2: nothing can be told without waiting
-     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the value is longer than what remains of the buffer
+     * @return how many bytes it has, -1: there is no such key, or -2: nothing can be told without
+     *     waiting
+     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the value is longer than what
+     *     remains of the buffer
      */
     public int tryGet(Table table, byte[] key, ByteBuffer into) {
         Block.need(table, "table");
@@ -340,7 +375,8 @@ public final class Session implements AutoCloseable {
             int code = block.set(6, block.addressOf(at)).set(7, room).call(Op.TRY_GET);
             if (code < 0) {
                 KelixException error = block.error(code);
-                if (error.kind() == ErrorKind.BUFFER_TOO_SMALL && error.neededBytes() <= into.remaining()) {
+                if (error.kind() == ErrorKind.BUFFER_TOO_SMALL
+                        && error.neededBytes() <= into.remaining()) {
                     return -2;
                 }
                 throw error;
@@ -362,7 +398,8 @@ public final class Session implements AutoCloseable {
      * @param key the key
      * @param from the first byte of the part
      * @param length how many bytes at most
-     * @return the part, which is shorter or empty where the value ends, or null: there is no such key
+     * @return the part, which is shorter or empty where the value ends, or null: there is no such
+     *     key
      */
     public Range getRange(Table table, byte[] key, long from, int length) {
         Block.need(table, "table");
@@ -402,8 +439,9 @@ public final class Session implements AutoCloseable {
      * @param key the key
      * @param value the value
      * @return the key's new version
-     * @throws KelixException {@link ErrorKind#OUT_OF_MEMORY}, {@link ErrorKind#FROZEN}, {@link ErrorKind#DENIED}; of a
-     *     server that does not answer the {@link KelixException#effect()} tells whether it was done
+     * @throws KelixException {@link ErrorKind#OUT_OF_MEMORY}, {@link ErrorKind#FROZEN}, {@link
+     *     ErrorKind#DENIED}; of a server that does not answer the {@link KelixException#effect()}
+     *     tells whether it was done
      */
     public long put(Table table, byte[] key, byte[] value) {
         Block block = enterToWrite(table, key, value);
@@ -428,7 +466,9 @@ public final class Session implements AutoCloseable {
         Block.need(options, "options");
         Block block = enterToWrite(table, key, value);
         try {
-            block.set(8, options.flags & 0xffffffffL).set(9, options.expect).set(10, options.expected);
+            block.set(8, options.flags & 0xffffffffL)
+                    .set(9, options.expect)
+                    .set(10, options.expected);
             block.set(11, options.endsIn).set(12, options.endsAt);
             return Compared.of(block.must(Op.PUT_WITH), block.out(0));
         } finally {
@@ -538,8 +578,8 @@ public final class Session implements AutoCloseable {
      * @param key the key
      * @param item the item
      * @return the key's new version
-     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: the table takes no attributes, or a link leads to a key
-     *     that cannot be
+     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: the table takes no attributes, or
+     *     a link leads to a key that cannot be
      */
     public long putItem(Table table, byte[] key, NewItem item) {
         return putItem(table, key, item, 0, 0, Op.PUT_ITEM, 0).version();
@@ -558,7 +598,8 @@ public final class Session implements AutoCloseable {
         return putItem(table, key, item, expected == ABSENT ? 1 : 2, expected, Op.PUT_ITEM, 0);
     }
 
-    private Compared putItem(Table table, byte[] key, NewItem item, int expect, long expected, Op op, long number) {
+    private Compared putItem(
+            Table table, byte[] key, NewItem item, int expect, long expected, Op op, long number) {
         Block.need(table, "table");
         Block.need(key, "key");
         Block.need(item, "item");
@@ -567,7 +608,8 @@ public final class Session implements AutoCloseable {
             long builder = core.spare(Handle.Kind.BUILDER);
             block.begin(key.length + item.bytes(), 1 + item.strings());
             item.write(block.table(1, table).bytes(4, key).set(6, builder), 7);
-            return Compared.of(block.set(12, expect).set(13, expected).set(16, number).must(op), block.out(0));
+            return Compared.of(
+                    block.set(12, expect).set(13, expected).set(16, number).must(op), block.out(0));
         } finally {
             leave();
         }
@@ -586,7 +628,12 @@ public final class Session implements AutoCloseable {
         byte[] bytes = Block.name(name, "name of a link");
         if (!Block.need(item, "item").hasHandle()) {
             throw KelixException.of(
-                    ErrorKind.NO_SUCH_ATTRIBUTE, "the item has no link " + name, false, Effect.NO, "follow", 0);
+                    ErrorKind.NO_SUCH_ATTRIBUTE,
+                    "the item has no link " + name,
+                    false,
+                    Effect.NO,
+                    "follow",
+                    0);
         }
         Block block = enter().block;
         try {
@@ -609,7 +656,8 @@ public final class Session implements AutoCloseable {
      * @param item the item
      * @param names the names, one at least
      * @return the last target, or null: one of them does not exist (any more)
-     * @throws KelixException {@link ErrorKind#NO_SUCH_ATTRIBUTE}: an item on the way has no such link
+     * @throws KelixException {@link ErrorKind#NO_SUCH_ATTRIBUTE}: an item on the way has no such
+     *     link
      */
     public Item followPath(Item item, String... names) {
         List<byte[]> path = new ArrayList<>();
@@ -621,7 +669,12 @@ public final class Session implements AutoCloseable {
         }
         if (!Block.need(item, "item").hasHandle()) {
             throw KelixException.of(
-                    ErrorKind.NO_SUCH_ATTRIBUTE, "the item has no link " + names[0], false, Effect.NO, "follow", 0);
+                    ErrorKind.NO_SUCH_ATTRIBUTE,
+                    "the item has no link " + names[0],
+                    false,
+                    Effect.NO,
+                    "follow",
+                    0);
         }
         Block block = enter().block;
         try {
@@ -647,7 +700,10 @@ public final class Session implements AutoCloseable {
         return bytes;
     }
 
-    /** Begins a call with an array of byte strings, and so many bytes of others beside. Returns its address. */
+    /**
+     * Begins a call with an array of byte strings, and so many bytes of others beside. Returns its
+     * address.
+     */
     private static long strings(Block block, List<byte[]> strings, int beside) {
         block.begin(length(strings) + 16L * strings.size() + beside, strings.size() + 2);
         int start = block.take(16 * strings.size());
@@ -691,7 +747,9 @@ public final class Session implements AutoCloseable {
         block.begin(bytes + 8L * (keys.size() + 1), 2).table(1, table).set(8, values);
         list(block, 4, keys, bytes);
         block.must(Op.MULTI_GET);
-        return keys.isEmpty() ? null : Block.memory(block.out(2), (long) VALUE_ENTRY_BYTES * keys.size());
+        return keys.isEmpty()
+                ? null
+                : Block.memory(block.out(2), (long) VALUE_ENTRY_BYTES * keys.size());
     }
 
     /**
@@ -710,7 +768,10 @@ public final class Session implements AutoCloseable {
             List<byte[]> values = new ArrayList<>(checked.size());
             for (int at = 0; at < VALUE_ENTRY_BYTES * checked.size(); at += VALUE_ENTRY_BYTES) {
                 long start = entries.getLong(at);
-                values.add(start == NO_VALUE ? null : Block.copy(block.out(0) + start, entries.getLong(at + 8)));
+                values.add(
+                        start == NO_VALUE
+                                ? null
+                                : Block.copy(block.out(0) + start, entries.getLong(at + 8)));
             }
             return values;
         } finally {
@@ -724,11 +785,14 @@ public final class Session implements AutoCloseable {
      * @param table the table
      * @param keys the keys
      * @param into where the values go
-     * @param starts an entry a key at least: becomes where its value begins in the buffer, or -1: the key is absent
+     * @param starts an entry a key at least: becomes where its value begins in the buffer, or -1:
+     *     the key is absent
      * @param lengths an entry a key at least: becomes how many bytes the value has, or 0
-     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the values do not fit; then nothing was written
+     * @throws KelixException {@link ErrorKind#BUFFER_TOO_SMALL}: the values do not fit; then
+     *     nothing was written
      */
-    public void multiGet(Table table, List<byte[]> keys, ByteBuffer into, int[] starts, int[] lengths) {
+    public void multiGet(
+            Table table, List<byte[]> keys, ByteBuffer into, int[] starts, int[] lengths) {
         Block.need(table, "table");
         Block.need(starts, "array of starts");
         Block.need(lengths, "array of lengths");
@@ -737,7 +801,8 @@ public final class Session implements AutoCloseable {
             throw KelixException.invalid("the buffer can only be read");
         }
         if (starts.length < checked.size() || lengths.length < checked.size()) {
-            throw KelixException.invalid("there are " + checked.size() + " keys, and fewer starts or lengths");
+            throw KelixException.invalid(
+                    "there are " + checked.size() + " keys, and fewer starts or lengths");
         }
         Block block = enter().block;
         try {
@@ -746,7 +811,10 @@ public final class Session implements AutoCloseable {
             if (bytes > into.remaining()) {
                 throw KelixException.of(
                         ErrorKind.BUFFER_TOO_SMALL,
-                        "the values take " + bytes + " bytes, and the buffer has " + into.remaining(),
+                        "the values take "
+                                + bytes
+                                + " bytes, and the buffer has "
+                                + into.remaining(),
                         false,
                         Effect.NO,
                         "multiGet",
@@ -756,7 +824,10 @@ public final class Session implements AutoCloseable {
             for (int index = 0; index < checked.size(); index++) {
                 long start = entries.getLong(index * VALUE_ENTRY_BYTES);
                 starts[index] = start == NO_VALUE ? -1 : base + (int) start;
-                lengths[index] = start == NO_VALUE ? 0 : (int) entries.getLong(index * VALUE_ENTRY_BYTES + 8);
+                lengths[index] =
+                        start == NO_VALUE
+                                ? 0
+                                : (int) entries.getLong(index * VALUE_ENTRY_BYTES + 8);
             }
             if (bytes > 0) {
                 into.put(Block.memory(block.out(0), bytes));
@@ -781,7 +852,11 @@ public final class Session implements AutoCloseable {
         List<byte[]> checkedValues = checked(values, "value");
         if (checked.size() != checkedValues.size()) {
             throw KelixException.invalid(
-                    "there are " + checked.size() + " keys and " + checkedValues.size() + " values");
+                    "there are "
+                            + checked.size()
+                            + " keys and "
+                            + checkedValues.size()
+                            + " values");
         }
         Block block = enter().block;
         try {
@@ -858,8 +933,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Begins a scan that goes on page by page, or item by item. A key that is there from its beginning to its end comes
-     * exactly once, one that is put or deleted meanwhile at most once.
+     * Begins a scan that goes on page by page, or item by item. A key that is there from its
+     * beginning to its end comes exactly once, one that is put or deleted meanwhile at most once.
      *
      * @param table the table
      * @param scan which keys
@@ -889,7 +964,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * About how many keys a range has, without a look at each. Of a hash table how many keys there are.
+     * About how many keys a range has, without a look at each. Of a hash table how many keys there
+     * are.
      *
      * @param table the table
      * @param scan which keys
@@ -932,7 +1008,11 @@ public final class Session implements AutoCloseable {
     public List<Item> visit(Frontier frontier, int first, int count) {
         if (first < 0 || count < 0 || count > Block.need(frontier, "frontier").size() - first) {
             throw KelixException.invalid(
-                    "the frontier has not " + count + " targets from the one with the index " + first + " on");
+                    "the frontier has not "
+                            + count
+                            + " targets from the one with the index "
+                            + first
+                            + " on");
         }
         Block block = enter().block;
         try {
@@ -1009,8 +1089,8 @@ public final class Session implements AutoCloseable {
      * @param dataset the dataset's name
      * @param tables its tables
      * @return the build
-     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: another one of the dataset is being built, or a name is
-     *     taken
+     * @throws KelixException {@link ErrorKind#INVALID_ARGUMENT}: another one of the dataset is
+     *     being built, or a name is taken
      */
     public Build build(String dataset, List<NewTable> tables) {
         byte[] bytes = Block.name(dataset, "name of a dataset");
@@ -1042,8 +1122,8 @@ public final class Session implements AutoCloseable {
     // ---- without waiting ----
 
     /**
-     * Submits a get of an item. It begins with the next {@link #poll}, together with all others submitted until then. An
-     * error here means that nothing was submitted.
+     * Submits a get of an item. It begins with the next {@link #poll}, together with all others
+     * submitted until then. An error here means that nothing was submitted.
      *
      * @param table the table
      * @param key the key
@@ -1097,9 +1177,13 @@ public final class Session implements AutoCloseable {
      * @param value the value
      * @param number the caller's number for it
      */
-    public void submitCompareAndSet(Table table, byte[] key, long expected, byte[] value, long number) {
+    public void submitCompareAndSet(
+            Table table, byte[] key, long expected, byte[] value, long number) {
         Block block = enterToWrite(table, key, value);
-        submit(block.set(8, expected == ABSENT ? 0 : 1).set(9, expected), Op.SUBMIT_COMPARE_AND_SET, number);
+        submit(
+                block.set(8, expected == ABSENT ? 0 : 1).set(9, expected),
+                Op.SUBMIT_COMPARE_AND_SET,
+                number);
     }
 
     /**
@@ -1125,13 +1209,22 @@ public final class Session implements AutoCloseable {
         byte[] bytes = Block.name(name, "name of a link");
         if (!Block.need(item, "item").hasHandle()) {
             throw KelixException.of(
-                    ErrorKind.NO_SUCH_ATTRIBUTE, "the item has no link " + name, false, Effect.NO, "submitFollow", 0);
+                    ErrorKind.NO_SUCH_ATTRIBUTE,
+                    "the item has no link " + name,
+                    false,
+                    Effect.NO,
+                    "submitFollow",
+                    0);
         }
         Block block = enter().block;
         try {
             long from = item.handle().take();
             try {
-                block.begin(bytes.length, 1).bytes(2, bytes).set(1, from).set(16, number).must(Op.SUBMIT_FOLLOW);
+                block.begin(bytes.length, 1)
+                        .bytes(2, bytes)
+                        .set(1, from)
+                        .set(16, number)
+                        .must(Op.SUBMIT_FOLLOW);
             } finally {
                 item.handle().put(from);
             }
@@ -1228,8 +1321,9 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * The descriptor that becomes readable when answers to submitted operations have arrived. It is the session's: wait
-     * for it, and do nothing else with it. A session that connects anew has another one.
+     * The descriptor that becomes readable when answers to submitted operations have arrived. It is
+     * the session's: wait for it, and do nothing else with it. A session that connects anew has
+     * another one.
      *
      * @return the descriptor's number
      */
@@ -1274,7 +1368,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * What the operations of this session, and of those that used it out of the pool before, have cost.
+     * What the operations of this session, and of those that used it out of the pool before, have
+     * cost.
      *
      * @return the cost
      */
@@ -1289,8 +1384,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Has the server take a snapshot, and waits for it. For the user whose the server is, on its host; the server has to
-     * be told where snapshots go.
+     * Has the server take a snapshot, and waits for it. For the user whose the server is, on its
+     * host; the server has to be told where snapshots go.
      *
      * @return the snapshot
      */
@@ -1298,15 +1393,16 @@ public final class Session implements AutoCloseable {
         Block block = enter().block;
         try {
             block.must(Op.SNAPSHOT);
-            return new Snapshot(block.toldText(0), block.out(2), Double.longBitsToDouble(block.out(3)));
+            return new Snapshot(
+                    block.toldText(0), block.out(2), Double.longBitsToDouble(block.out(3)));
         } finally {
             leave();
         }
     }
 
     /**
-     * Whether writes are on the server's disk before they return, from now on. The session ends with {@link #close()}
-     * then, and does not go back into the pool.
+     * Whether writes are on the server's disk before they return, from now on. The session ends
+     * with {@link #close()} then, and does not go back into the pool.
      *
      * @param durable whether they are
      */

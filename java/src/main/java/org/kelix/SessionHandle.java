@@ -8,9 +8,14 @@ final class SessionHandle extends Handle {
     final Core core;
     private final Pool pool;
     private final Set<Handle> children = ConcurrentHashMap.newKeySet();
+
     /** Builds that are not over: the library gives them up when their session ends. */
     private final Set<Handle> builds = ConcurrentHashMap.newKeySet();
-    /** Whether the session has to end, as what it was made to do would surprise the next one who gets it. */
+
+    /**
+     * Whether the session has to end, as what it was made to do would surprise the next one who
+     * gets it.
+     */
     boolean isSpent;
 
     SessionHandle(Core core, Pool pool) {
@@ -21,13 +26,14 @@ final class SessionHandle extends Handle {
 
     /** A handle that ends with this session at the latest. */
     Handle child(Kind kind, long address) {
-        Handle child = new Handle(kind, address) {
-            @Override
-            void free(long taken) {
-                children.remove(this);
-                super.free(taken);
-            }
-        };
+        Handle child =
+                new Handle(kind, address) {
+                    @Override
+                    void free(long taken) {
+                        children.remove(this);
+                        super.free(taken);
+                    }
+                };
         children.add(child);
         if (kind == Kind.BUILD) {
             builds.add(child);

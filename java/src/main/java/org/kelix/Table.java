@@ -1,8 +1,8 @@
 package org.kelix;
 
 /**
- * A table of a server. It serves all sessions with that server, and is refused by sessions with others; that of a view
- * or a build serves the session that opened it. It needs no end.
+ * A table of a server. It serves all sessions with that server, and is refused by sessions with
+ * others; that of a view or a build serves the session that opened it. It needs no end.
  */
 public final class Table {
     final long word0;

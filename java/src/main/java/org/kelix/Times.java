@@ -10,7 +10,8 @@ final class Times {
     static long positive(Duration time, String what) {
         Block.need(time, what);
         if (time.isNegative() || time.isZero()) {
-            throw KelixException.invalid("the " + what + " is " + time + " and has to be more than nothing");
+            throw KelixException.invalid(
+                    "the " + what + " is " + time + " and has to be more than nothing");
         }
         return nanoseconds(time, what);
     }
@@ -25,7 +26,8 @@ final class Times {
         try {
             return time.toNanos();
         } catch (ArithmeticException error) {
-            throw KelixException.invalid("the " + what + " is " + time + ": 292 years are the most");
+            throw KelixException.invalid(
+                    "the " + what + " is " + time + ": 292 years are the most");
         }
     }
 

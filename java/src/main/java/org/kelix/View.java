@@ -3,8 +3,9 @@ package org.kelix;
 import java.lang.ref.Cleaner;
 
 /**
- * The tables of a loaded dataset, all of one generation, which stays what it is for as long as the view is open and its
- * session is used now and then. Its tables are read by the session that opened it.
+ * The tables of a loaded dataset, all of one generation, which stays what it is for as long as the
+ * view is open and its session is used now and then. Its tables are read by the session that opened
+ * it.
  */
 public final class View implements AutoCloseable {
     private final Session session;

@@ -40,8 +40,8 @@ public final class Walk {
     }
 
     /**
-     * On along the first link before the second one is looked at. Otherwise all that are as far away come before those
-     * that are further.
+     * On along the first link before the second one is looked at. Otherwise all that are as far
+     * away come before those that are further.
      *
      * @return this
      */

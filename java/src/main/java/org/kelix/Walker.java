@@ -6,8 +6,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A walk along links that is stepped. It is of the session that began it, which can do anything else between, and
- * ends with that one.
+ * A walk along links that is stepped. It is of the session that began it, which can do anything
+ * else between, and ends with that one.
  */
 public final class Walker implements AutoCloseable {
     private static final int ARRIVAL_BYTES = 24;
@@ -23,11 +23,13 @@ public final class Walker implements AutoCloseable {
     }
 
     /**
-     * The next items. Breadth-first they are read together; depth-first they come one at a time. The walk goes on
-     * along the links of each, but for those that {@link #turnBack} names before the next call.
+     * The next items. Breadth-first they are read together; depth-first they come one at a time.
+     * The walk goes on along the links of each, but for those that {@link #turnBack} names before
+     * the next call.
      *
      * @param most how many at most, one at least
-     * @return items; none: the walk is over. After an error the same call goes on where the walk was
+     * @return items; none: the walk is over. After an error the same call goes on where the walk
+     *     was
      */
     public List<Arrival> next(int most) {
         if (most < 1) {
@@ -39,7 +41,10 @@ public final class Walker implements AutoCloseable {
             try (Items items = new Items(core.block, most, (long) most * ARRIVAL_BYTES, 1)) {
                 Block block = core.block;
                 int arrivals = block.take(most * ARRIVAL_BYTES);
-                block.set(1, taken).set(2, items.address()).set(3, block.addressOf(arrivals)).set(4, most);
+                block.set(1, taken)
+                        .set(2, items.address())
+                        .set(3, block.addressOf(arrivals))
+                        .set(4, most);
                 if (block.must(Op.NEXT_OF_WALK) != 0) {
                     return List.of();
                 }
@@ -48,8 +53,12 @@ public final class Walker implements AutoCloseable {
                 List<Arrival> arrived = new ArrayList<>(count);
                 for (int index = 0; index < count; index++) {
                     int at = arrivals + index * ARRIVAL_BYTES;
-                    arrived.add(new Arrival(
-                            items.item(index), data.getLong(at), data.getLong(at + 8), data.getInt(at + 16)));
+                    arrived.add(
+                            new Arrival(
+                                    items.item(index),
+                                    data.getLong(at),
+                                    data.getLong(at + 8),
+                                    data.getInt(at + 16)));
                 }
                 return arrived;
             } finally {

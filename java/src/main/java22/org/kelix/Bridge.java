@@ -10,7 +10,10 @@ import java.lang.invoke.MethodHandle;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
 
-/** The functions of the native library, by java.lang.foreign. For Java 17 to 21 there is a class of the same name. */
+/**
+ * The functions of the native library, by java.lang.foreign. For Java 17 to 21 there is a class of
+ * the same name.
+ */
 final class Bridge {
     /** Whether {@link #tryGet} can be called: native code reads arrays of Java where they stand. */
     static final boolean READS_ARRAYS = readsArrays();
@@ -25,28 +28,52 @@ final class Bridge {
         private static final ValueLayout.OfLong LONG = ValueLayout.JAVA_LONG;
 
         static final MethodHandle ABOUT = find("kelix_java_about", FunctionDescriptor.ofVoid(LONG));
-        static final MethodHandle CALL = find("kelix_java_call", FunctionDescriptor.of(INT, INT, LONG));
-        static final MethodHandle GET = find(
-                "kelix_java_get", FunctionDescriptor.of(LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG));
-        /**
-         * A critical call holds the garbage collector up, so it may be made of functions only that neither wait nor
-         * call the system: kelix_try_get() is one.
-         */
-        static final MethodHandle TRY_GET = find(
-                "kelix_java_try_get",
-                FunctionDescriptor.of(
-                        LONG, LONG, LONG, LONG, LONG, ValueLayout.ADDRESS, LONG, ValueLayout.ADDRESS, LONG),
-                Linker.Option.critical(true));
-        static final MethodHandle FREE = find("kelix_java_free", FunctionDescriptor.ofVoid(INT, LONG));
+        static final MethodHandle CALL =
+                find("kelix_java_call", FunctionDescriptor.of(INT, INT, LONG));
+        static final MethodHandle GET =
+                find(
+                        "kelix_java_get",
+                        FunctionDescriptor.of(
+                                LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG));
 
-        private static MethodHandle find(String name, FunctionDescriptor types, Linker.Option... options) {
-            MemorySegment function = library.find(name)
-                    .orElseThrow(() -> new UnsatisfiedLinkError("the library of Kelix has no function " + name));
+        /**
+         * A critical call holds the garbage collector up, so it may be made of functions only that
+         * neither wait nor call the system: kelix_try_get() is one.
+         */
+        static final MethodHandle TRY_GET =
+                find(
+                        "kelix_java_try_get",
+                        FunctionDescriptor.of(
+                                LONG,
+                                LONG,
+                                LONG,
+                                LONG,
+                                LONG,
+                                ValueLayout.ADDRESS,
+                                LONG,
+                                ValueLayout.ADDRESS,
+                                LONG),
+                        Linker.Option.critical(true));
+
+        static final MethodHandle FREE =
+                find("kelix_java_free", FunctionDescriptor.ofVoid(INT, LONG));
+
+        private static MethodHandle find(
+                String name, FunctionDescriptor types, Linker.Option... options) {
+            MemorySegment function =
+                    library.find(name)
+                            .orElseThrow(
+                                    () ->
+                                            new UnsatisfiedLinkError(
+                                                    "the library of Kelix has no function "
+                                                            + name));
             return Linker.nativeLinker().downcallHandle(function, types, options);
         }
     }
 
-    /** A constant would be compiled into other classes, which are the same for all versions of Java. */
+    /**
+     * A constant would be compiled into other classes, which are the same for all versions of Java.
+     */
     private static boolean readsArrays() {
         return true;
     }
@@ -72,9 +99,18 @@ final class Bridge {
     }
 
     static long get(
-            long session, long table0, long table1, long table2, long key, long keyBytes, long into, long room) {
+            long session,
+            long table0,
+            long table1,
+            long table2,
+            long key,
+            long keyBytes,
+            long into,
+            long room) {
         try {
-            return (long) Functions.GET.invokeExact(session, table0, table1, table2, key, keyBytes, into, room);
+            return (long)
+                    Functions.GET.invokeExact(
+                            session, table0, table1, table2, key, keyBytes, into, room);
         } catch (Throwable error) {
             throw thrown(error);
         }
@@ -82,7 +118,14 @@ final class Bridge {
 
     /** Gets a value into an array. Returns its length, or the code less 1,000. */
     static long tryGet(
-            long session, long table0, long table1, long table2, byte[] key, byte[] into, int offset, int room) {
+            long session,
+            long table0,
+            long table1,
+            long table2,
+            byte[] key,
+            byte[] into,
+            int offset,
+            int room) {
         MemorySegment array = MemorySegment.ofArray(into);
         return tryGet(
                 session,
@@ -94,17 +137,29 @@ final class Bridge {
                 room);
     }
 
-    /** Gets a value into what remains of a buffer, which may be closed with its arena: that is an exception. */
-    static long tryGet(long session, long table0, long table1, long table2, ByteBuffer key, ByteBuffer into) {
+    /**
+     * Gets a value into what remains of a buffer, which may be closed with its arena: that is an
+     * exception.
+     */
+    static long tryGet(
+            long session, long table0, long table1, long table2, ByteBuffer key, ByteBuffer into) {
         MemorySegment to = MemorySegment.ofBuffer(into);
-        return tryGet(session, table0, table1, table2, MemorySegment.ofBuffer(key), to, to.byteSize());
+        return tryGet(
+                session, table0, table1, table2, MemorySegment.ofBuffer(key), to, to.byteSize());
     }
 
     private static long tryGet(
-            long session, long table0, long table1, long table2, MemorySegment key, MemorySegment into, long room) {
+            long session,
+            long table0,
+            long table1,
+            long table2,
+            MemorySegment key,
+            MemorySegment into,
+            long room) {
         try {
             return (long)
-                    Functions.TRY_GET.invokeExact(session, table0, table1, table2, key, key.byteSize(), into, room);
+                    Functions.TRY_GET.invokeExact(
+                            session, table0, table1, table2, key, key.byteSize(), into, room);
         } catch (Throwable error) {
             throw thrown(error);
         }
@@ -135,6 +190,8 @@ final class Bridge {
         if (error instanceof Error fault) {
             throw fault;
         }
-        return error instanceof RuntimeException unchecked ? unchecked : new IllegalStateException(error);
+        return error instanceof RuntimeException unchecked
+                ? unchecked
+                : new IllegalStateException(error);
     }
 }

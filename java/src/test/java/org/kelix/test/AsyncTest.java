@@ -9,11 +9,6 @@ import static org.kelix.test.Support.bytes;
 import static org.kelix.test.Support.fails;
 import static org.kelix.test.Support.text;
 
-import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import org.junit.Test;
 import org.kelix.Async;
 import org.kelix.Compared;
@@ -28,6 +23,12 @@ import org.kelix.Session;
 import org.kelix.Table;
 import org.kelix.TableKind;
 import org.kelix.UnavailableException;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 
 /** Operations that end later. */
 public class AsyncTest {
@@ -63,7 +64,10 @@ public class AsyncTest {
             assertEquals("v", text(async.get(table, bytes("k")).join()));
             assertNull(async.get(table, bytes("none")).join());
             long version = async.getItem(table, bytes("k")).join().version();
-            assertFalse(async.compareAndSet(table, bytes("k"), Session.ABSENT, bytes("w")).join().done());
+            assertFalse(
+                    async.compareAndSet(table, bytes("k"), Session.ABSENT, bytes("w"))
+                            .join()
+                            .done());
             Compared compared = async.compareAndSet(table, bytes("k"), version, bytes("w")).join();
             assertTrue(compared.done());
             async.putItem(table, bytes("from"), new NewItem().link("to", table, bytes("k"))).join();
@@ -72,7 +76,8 @@ public class AsyncTest {
             assertTrue(async.compareAndDelete(table, bytes("k"), compared.version()).join().done());
             assertFalse(async.delete(table, bytes("k")).join());
             assertNull(async.follow(from, "to").join());
-            assertEquals(ErrorKind.INVALID_ARGUMENT, error(async.get(table, new byte[100_000])).kind());
+            assertEquals(
+                    ErrorKind.INVALID_ARGUMENT, error(async.get(table, new byte[100_000])).kind());
             assertEquals(ErrorKind.NO_SUCH_ATTRIBUTE, error(async.follow(from, "other")).kind());
             fails(ErrorKind.INVALID_ARGUMENT, () -> async.get(table, null));
             fails(ErrorKind.INVALID_ARGUMENT, () -> async.put(null, bytes("k"), bytes("v")));
@@ -94,9 +99,10 @@ public class AsyncTest {
             // What depends on a future may submit more.
             assertEquals(
                     "value7",
-                    text(async.get(days, bytes("none"))
-                            .thenCompose(none -> async.get(days, bytes("key7")))
-                            .join()));
+                    text(
+                            async.get(days, bytes("none"))
+                                    .thenCompose(none -> async.get(days, bytes("key7")))
+                                    .join()));
         }
     }
 
@@ -125,7 +131,8 @@ public class AsyncTest {
     }
 
     @Test
-    public void aServerThatIsKilledFailsWhatIsUnderWayAndTheNextOneServes() throws InterruptedException {
+    public void aServerThatIsKilledFailsWhatIsUnderWayAndTheNextOneServes()
+            throws InterruptedException {
         try (Server server = new Server();
                 Kelix kelix = Kelix.connect(server.address())) {
             Async async = kelix.async();
@@ -140,14 +147,16 @@ public class AsyncTest {
             assertTrue(error.toString(), error instanceof UnavailableException);
             server.start();
             try (Session session = kelix.session()) {
-                Support.until("the next server serves", () -> {
-                    try {
-                        Table next = session.create("t", TableKind.HASH);
-                        return async.put(next, bytes("k"), bytes("v")).join() != 0;
-                    } catch (CompletionException | UnavailableException failed) {
-                        return false;
-                    }
-                });
+                Support.until(
+                        "the next server serves",
+                        () -> {
+                            try {
+                                Table next = session.create("t", TableKind.HASH);
+                                return async.put(next, bytes("k"), bytes("v")).join() != 0;
+                            } catch (CompletionException | UnavailableException failed) {
+                                return false;
+                            }
+                        });
             }
         }
     }

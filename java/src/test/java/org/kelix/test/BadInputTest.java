@@ -10,13 +10,6 @@ import static org.kelix.test.Support.bytes;
 import static org.kelix.test.Support.fails;
 import static org.kelix.test.Support.text;
 
-import java.lang.reflect.Method;
-import java.nio.ByteBuffer;
-import java.nio.file.Path;
-import java.time.Duration;
-import java.time.Instant;
-import java.util.Arrays;
-import java.util.List;
 import org.junit.AfterClass;
 import org.junit.Before;
 import org.junit.BeforeClass;
@@ -45,6 +38,14 @@ import org.kelix.UnavailableException;
 import org.kelix.View;
 import org.kelix.Walk;
 import org.kelix.Walker;
+
+import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.Arrays;
+import java.util.List;
 
 /** Bad input is an exception with the kind: never a crash, a hang, or a wrong byte. */
 public class BadInputTest {
@@ -182,14 +183,20 @@ public class BadInputTest {
                 () -> session.get(table, longKey),
                 () -> session.get(table, longKey, array),
                 () -> session.get(table, ByteBuffer.wrap(longKey), ByteBuffer.allocateDirect(1)),
-                () -> session.get(table, ByteBuffer.allocateDirect(longKey.length), ByteBuffer.allocateDirect(1)),
+                () ->
+                        session.get(
+                                table,
+                                ByteBuffer.allocateDirect(longKey.length),
+                                ByteBuffer.allocateDirect(1)),
                 () -> session.tryGet(table, longKey, ByteBuffer.allocate(1)),
                 () -> session.put(table, longKey, K),
                 () -> session.delete(table, longKey),
                 () -> session.multiGet(table, List.of(K, longKey)),
                 () -> session.multiPut(table, List.of(longKey), List.of(K)),
                 () -> session.multiPut(table, List.of(K), List.of()),
-                () -> session.multiGet(table, List.of(K), ByteBuffer.allocate(10), new int[0], new int[1]),
+                () ->
+                        session.multiGet(
+                                table, List.of(K), ByteBuffer.allocate(10), new int[0], new int[1]),
                 () -> session.multiGet(table, List.of(K), frozen, new int[1], new int[1]),
                 () -> session.get(table, K, array, -1, 1),
                 () -> session.get(table, K, array, 0, -1),
@@ -239,7 +246,11 @@ public class BadInputTest {
                 () -> new Options().sessions(0),
                 () -> Kelix.connect("host:port"),
                 () -> Kelix.connect("\ud800"),
-                () -> Kelix.connect(new Options().address(server.tcp()).certificate(Path.of("x"), Path.of(""))));
+                () ->
+                        Kelix.connect(
+                                new Options()
+                                        .address(server.tcp())
+                                        .certificate(Path.of("x"), Path.of(""))));
         fails(ErrorKind.NO_SUCH_ATTRIBUTE, () -> session.follow(item, "x"));
         fails(ErrorKind.NO_SUCH_ATTRIBUTE, () -> session.submitFollow(item, "x", 1));
         assertEquals(0, session.outstanding());
@@ -314,19 +325,29 @@ public class BadInputTest {
             Table there = other.create("there", TableKind.HASH);
             other.putItem(there, K, new NewItem().link("to", there, K));
             Item item = other.getItem(there, K);
-            for (ThrowingRunnable call : new ThrowingRunnable[] {
-                () -> session.get(there, K),
-                () -> session.get(there, K, new byte[10]),
-                () -> session.get(there, ByteBuffer.allocateDirect(1), ByteBuffer.allocateDirect(9)),
-                () -> session.put(there, K, K),
-                () -> session.scan(there, Scan.all()),
-                () -> session.multiGet(there, List.of(K)),
-                () -> session.putItem(table, K, new NewItem().link("to", there, K)),
-                () -> session.follow(item, "to")
-            }) {
+            for (ThrowingRunnable call :
+                    new ThrowingRunnable[] {
+                        () -> session.get(there, K),
+                        () -> session.get(there, K, new byte[10]),
+                        () ->
+                                session.get(
+                                        there,
+                                        ByteBuffer.allocateDirect(1),
+                                        ByteBuffer.allocateDirect(9)),
+                        () -> session.put(there, K, K),
+                        () -> session.scan(there, Scan.all()),
+                        () -> session.multiGet(there, List.of(K)),
+                        () -> session.putItem(table, K, new NewItem().link("to", there, K)),
+                        () -> session.follow(item, "to")
+                    }) {
                 KelixException error = assertThrows(KelixException.class, call);
-                assertTrue(error.toString(), List.of(ErrorKind.NO_SUCH_TABLE, ErrorKind.SUPERSEDED,
-                        ErrorKind.INVALID_ARGUMENT).contains(error.kind()));
+                assertTrue(
+                        error.toString(),
+                        List.of(
+                                        ErrorKind.NO_SUCH_TABLE,
+                                        ErrorKind.SUPERSEDED,
+                                        ErrorKind.INVALID_ARGUMENT)
+                                .contains(error.kind()));
                 assertFalse(error.retry());
             }
         }
@@ -335,13 +356,17 @@ public class BadInputTest {
     @Test
     public void serversThatAreNotThere() {
         for (String address : List.of("/nowhere", "127.0.0.1:1")) {
-            UnavailableException error = assertThrows(UnavailableException.class, () -> Kelix.connect(address));
+            UnavailableException error =
+                    assertThrows(UnavailableException.class, () -> Kelix.connect(address));
             assertEquals(ErrorKind.UNAVAILABLE, error.kind());
             assertTrue(error.retry());
         }
     }
 
-    /** A buffer over memory that was freed is an exception on Java 22 and newer, whose arenas free it. */
+    /**
+     * A buffer over memory that was freed is an exception on Java 22 and newer, whose arenas free
+     * it.
+     */
     @Test
     public void memoryThatWasFreed() throws Exception {
         assumeTrue(Runtime.version().feature() >= 22);
@@ -349,13 +374,18 @@ public class BadInputTest {
         AutoCloseable arena = (AutoCloseable) arenas.getMethod("ofConfined").invoke(null);
         Method allocate = arenas.getMethod("allocate", long.class);
         Object segment = allocate.invoke(arena, 100L);
-        ByteBuffer buffer = (ByteBuffer)
-                Class.forName("java.lang.foreign.MemorySegment").getMethod("asByteBuffer").invoke(segment);
+        ByteBuffer buffer =
+                (ByteBuffer)
+                        Class.forName("java.lang.foreign.MemorySegment")
+                                .getMethod("asByteBuffer")
+                                .invoke(segment);
         assertEquals(1, session.get(table, K, buffer));
         arena.close();
         buffer.clear();
         assertThrows(IllegalStateException.class, () -> session.get(table, K, buffer));
-        assertThrows(IllegalStateException.class, () -> session.get(table, buffer, ByteBuffer.allocate(9)));
+        assertThrows(
+                IllegalStateException.class,
+                () -> session.get(table, buffer, ByteBuffer.allocate(9)));
         assertNull(session.get(table, bytes("none")));
     }
 }

@@ -2,7 +2,6 @@ package org.kelix.test;
 
 import static org.kelix.test.Support.bytes;
 
-import java.util.concurrent.CountDownLatch;
 import org.kelix.Async;
 import org.kelix.Cursor;
 import org.kelix.Kelix;
@@ -10,6 +9,8 @@ import org.kelix.Scan;
 import org.kelix.Session;
 import org.kelix.Table;
 import org.kelix.TableKind;
+
+import java.util.concurrent.CountDownLatch;
 
 /** A process that ends while daemon threads use sessions: `Child ADDRESS return|exit|halt`. */
 public final class Child {
@@ -22,18 +23,20 @@ public final class Child {
         CountDownLatch busy = new CountDownLatch(THREADS);
         for (int number = 0; number < THREADS; number++) {
             byte[] key = bytes("k" + number);
-            Thread thread = new Thread(() -> {
-                Session session = kelix.session();
-                Table table = session.create("t", TableKind.HASH);
-                for (int turn = 0; ; turn++) {
-                    session.put(table, key, key);
-                    session.get(table, key);
-                    session.scan(table, Scan.all());
-                    if (turn == 20) {
-                        busy.countDown();
-                    }
-                }
-            });
+            Thread thread =
+                    new Thread(
+                            () -> {
+                                Session session = kelix.session();
+                                Table table = session.create("t", TableKind.HASH);
+                                for (int turn = 0; ; turn++) {
+                                    session.put(table, key, key);
+                                    session.get(table, key);
+                                    session.scan(table, Scan.all());
+                                    if (turn == 20) {
+                                        busy.countDown();
+                                    }
+                                }
+                            });
             thread.setDaemon(true);
             thread.start();
         }

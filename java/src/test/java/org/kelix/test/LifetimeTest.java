@@ -6,16 +6,6 @@ import static org.kelix.test.Support.bytes;
 import static org.kelix.test.Support.fails;
 import static org.kelix.test.Support.until;
 
-import java.io.File;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.concurrent.TimeUnit;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
-import java.util.stream.Stream;
 import org.junit.AfterClass;
 import org.junit.BeforeClass;
 import org.junit.Test;
@@ -30,6 +20,17 @@ import org.kelix.Session;
 import org.kelix.Table;
 import org.kelix.TableKind;
 import org.kelix.Walk;
+
+import java.io.File;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /** What is forgotten comes back, and processes end as they should. */
 public class LifetimeTest {
@@ -53,7 +54,8 @@ public class LifetimeTest {
 
     /** How many sessions the server has over shared memory. */
     private static int sessions() {
-        Matcher matcher = Pattern.compile("\"shm\":\\{\"connected\":([0-9]+)").matcher(session.statistics());
+        Matcher matcher =
+                Pattern.compile("\"shm\":\\{\"connected\":([0-9]+)").matcher(session.statistics());
         assertTrue(matcher.find());
         return Integer.parseInt(matcher.group(1));
     }
@@ -76,24 +78,30 @@ public class LifetimeTest {
     public void sessionsThatWereForgottenComeBack() throws InterruptedException {
         int before = sessions();
         forget();
-        until("the server has as many sessions as before", () -> {
-            System.gc();
-            return sessions() <= before;
-        });
+        until(
+                "the server has as many sessions as before",
+                () -> {
+                    System.gc();
+                    return sessions() <= before;
+                });
     }
 
     @Test
     public void aForgottenSessionIsGivenBackToThePool() throws InterruptedException {
         try (Kelix own = Kelix.connect(new Options().address(server.address()).sessions(1))) {
             own.session();
-            Support.Other other = new Support.Other(() -> {
-                own.session().close();
-                return null;
-            });
-            until("the session comes back", () -> {
-                System.gc();
-                return !other.isAlive();
-            });
+            Support.Other other =
+                    new Support.Other(
+                            () -> {
+                                own.session().close();
+                                return null;
+                            });
+            until(
+                    "the session comes back",
+                    () -> {
+                        System.gc();
+                        return !other.isAlive();
+                    });
             assertEquals(null, other.end());
         }
     }
@@ -108,7 +116,9 @@ public class LifetimeTest {
     public void nativeMemoryThatWasForgottenComesBack() throws Exception {
         Table table = session.create("items", TableKind.HASH);
         session.putItem(
-                table, bytes("k"), new NewItem().bytes("x", new byte[60_000]).link("to", table, bytes("k")));
+                table,
+                bytes("k"),
+                new NewItem().bytes("x", new byte[60_000]).link("to", table, bytes("k")));
         // 20,000 items of 60 KB would be more than a gigabyte.
         for (int turn = 0; turn < 200; turn++) {
             for (int item = 0; item < 100; item++) {
@@ -121,29 +131,34 @@ public class LifetimeTest {
                 System.gc();
             }
         }
-        until("the memory of forgotten items comes back", () -> {
-            System.gc();
-            try {
-                return used() < 900L << 20;
-            } catch (Exception error) {
-                throw new IllegalStateException(error);
-            }
-        });
+        until(
+                "the memory of forgotten items comes back",
+                () -> {
+                    System.gc();
+                    try {
+                        return used() < 900L << 20;
+                    } catch (Exception error) {
+                        throw new IllegalStateException(error);
+                    }
+                });
     }
 
     /** Runs a program of these tests. Returns its exit code and what it said. */
-    private static String child(List<String> options, String program, String... arguments) throws Exception {
-        String java = System.getProperty("java.home") + File.separator + "bin" + File.separator + "java";
+    private static String child(List<String> options, String program, String... arguments)
+            throws Exception {
+        String java =
+                System.getProperty("java.home") + File.separator + "bin" + File.separator + "java";
         List<String> command = new ArrayList<>(List.of(java, "-XX:ErrorFile=/dev/stderr"));
         command.addAll(options);
         command.addAll(List.of("-cp", System.getProperty("java.class.path"), program));
         command.addAll(List.of(arguments));
         Path said = Files.createTempFile("kelix-java-test-", ".said");
         try {
-            Process process = new ProcessBuilder(command)
-                    .redirectErrorStream(true)
-                    .redirectOutput(said.toFile())
-                    .start();
+            Process process =
+                    new ProcessBuilder(command)
+                            .redirectErrorStream(true)
+                            .redirectOutput(said.toFile())
+                            .start();
             boolean hasEnded = process.waitFor(60, TimeUnit.SECONDS);
             if (!hasEnded) {
                 process.destroyForcibly();
@@ -156,7 +171,9 @@ public class LifetimeTest {
     }
 
     private static List<String> access() {
-        return Runtime.version().feature() < 22 ? List.of() : List.of("--enable-native-access=ALL-UNNAMED");
+        return Runtime.version().feature() < 22
+                ? List.of()
+                : List.of("--enable-native-access=ALL-UNNAMED");
     }
 
     @Test
@@ -175,7 +192,9 @@ public class LifetimeTest {
         List<String> other = new ArrayList<>(access());
         other.add("-Dos.arch=riscv64");
         String said = child(other, Child.class.getName(), server.address(), "return");
-        assertTrue(said, said.startsWith("1 ") && said.contains("no native library for linux-riscv64"));
+        assertTrue(
+                said,
+                said.startsWith("1 ") && said.contains("no native library for linux-riscv64"));
         List<String> none = new ArrayList<>(access());
         none.add("-Dorg.kelix.library=/nowhere/libkelix_java.so");
         said = child(none, Child.class.getName(), server.address(), "return");

@@ -1,13 +1,19 @@
 package org.kelix.test;
 
-import java.util.stream.Collectors;
 import org.junit.runner.JUnitCore;
 import org.junit.runner.Result;
 import org.junit.runner.notification.Failure;
 
-/** Runs the test classes that are named, or all. The last line tells how many tests passed and failed. */
+import java.util.stream.Collectors;
+
+/**
+ * Runs the test classes that are named, or all. The last line tells how many tests passed and
+ * failed.
+ */
 public final class Main {
-    private static final Class<?>[] BASELINES = {MapSuites.OfHashMap.class, MapSuites.OfConcurrentHashMap.class};
+    private static final Class<?>[] BASELINES = {
+        MapSuites.OfHashMap.class, MapSuites.OfConcurrentHashMap.class
+    };
 
     private static final Class<?>[] ALL = {
         ScriptTest.class,
@@ -22,6 +28,9 @@ public final class Main {
         SamplesTest.class
     };
 
+    private static final String RUNNER =
+            "\\s+at ((org\\.)?junit\\.|java\\.base/(jdk|java\\.lang\\.reflect)).*";
+
     private static long passed;
     private static int failed;
 
@@ -30,7 +39,7 @@ public final class Main {
     /** A trace without the lines of who runs the tests. */
     private static String ours(String trace) {
         return trace.lines()
-                .filter(line -> !line.matches("\\s+at ((org\\.)?junit\\.|java\\.base/jdk|java\\.base/java\\.lang\\.refl).*"))
+                .filter(line -> !line.matches(RUNNER))
                 .limit(20)
                 .collect(Collectors.joining("\n"));
     }
@@ -39,7 +48,8 @@ public final class Main {
         long begun = System.nanoTime();
         Result result = new JUnitCore().run(tests);
         for (Failure failure : result.getFailures()) {
-            System.out.println("FAIL  " + failure.getTestHeader() + "\n" + ours(failure.getTrace()));
+            System.out.println(
+                    "FAIL  " + failure.getTestHeader() + "\n" + ours(failure.getTrace()));
         }
         // A test that is not run where it cannot be is no test that passed.
         System.out.printf(
@@ -52,7 +62,10 @@ public final class Main {
                 (System.nanoTime() - begun) / 1e9);
         failed += result.getFailureCount();
         if (what.isEmpty()) {
-            passed += result.getRunCount() - result.getFailureCount() - result.getAssumptionFailureCount();
+            passed +=
+                    result.getRunCount()
+                            - result.getFailureCount()
+                            - result.getAssumptionFailureCount();
         }
     }
 

@@ -9,6 +9,15 @@ import com.google.common.collect.testing.features.Feature;
 import com.google.common.collect.testing.features.MapFeature;
 import com.google.common.collect.testing.testers.CollectionAddAllTester;
 import com.google.common.collect.testing.testers.CollectionAddTester;
+
+import junit.framework.Test;
+import junit.framework.TestSuite;
+
+import org.kelix.Codec;
+import org.kelix.Kelix;
+import org.kelix.Session;
+import org.kelix.TableKind;
+
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -17,27 +26,27 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
-import junit.framework.Test;
-import junit.framework.TestSuite;
-import org.kelix.Codec;
-import org.kelix.Kelix;
-import org.kelix.Session;
-import org.kelix.TableKind;
 
-/** Guava's tests of maps: for maps of the JDK, which show what they are worth here, and for tables. */
+/**
+ * Guava's tests of maps: for maps of the JDK, which show what they are worth here, and for tables.
+ */
 final class MapSuites {
     /** What is claimed of {@link ConcurrentHashMap} and of tables. */
-    private static final List<Feature<?>> CONCURRENT = List.of(
-            MapFeature.GENERAL_PURPOSE, CollectionFeature.SUPPORTS_ITERATOR_REMOVE, CollectionSize.ANY);
+    private static final List<Feature<?>> CONCURRENT =
+            List.of(
+                    MapFeature.GENERAL_PURPOSE,
+                    CollectionFeature.SUPPORTS_ITERATOR_REMOVE,
+                    CollectionSize.ANY);
 
-    private static final List<Feature<?>> HASH_MAP = List.of(
-            MapFeature.GENERAL_PURPOSE,
-            MapFeature.ALLOWS_NULL_KEYS,
-            MapFeature.ALLOWS_NULL_VALUES,
-            MapFeature.ALLOWS_ANY_NULL_QUERIES,
-            MapFeature.FAILS_FAST_ON_CONCURRENT_MODIFICATION,
-            CollectionFeature.SUPPORTS_ITERATOR_REMOVE,
-            CollectionSize.ANY);
+    private static final List<Feature<?>> HASH_MAP =
+            List.of(
+                    MapFeature.GENERAL_PURPOSE,
+                    MapFeature.ALLOWS_NULL_KEYS,
+                    MapFeature.ALLOWS_NULL_VALUES,
+                    MapFeature.ALLOWS_ANY_NULL_QUERIES,
+                    MapFeature.FAILS_FAST_ON_CONCURRENT_MODIFICATION,
+                    CollectionFeature.SUPPORTS_ITERATOR_REMOVE,
+                    CollectionSize.ANY);
 
     /** Maps that a test may have at once. Tables of those before are dropped. */
     private static final int KEPT = 16;
@@ -72,7 +81,8 @@ final class MapSuites {
         M make();
     }
 
-    private static <M extends Map<String, String>> TestStringMapGenerator generator(Maps<M> maps, boolean isSorted) {
+    private static <M extends Map<String, String>> TestStringMapGenerator generator(
+            Maps<M> maps, boolean isSorted) {
         return new TestStringMapGenerator() {
             @Override
             protected Map<String, String> create(Map.Entry<String, String>[] entries) {
@@ -84,7 +94,8 @@ final class MapSuites {
             }
 
             @Override
-            public Iterable<Map.Entry<String, String>> order(List<Map.Entry<String, String>> inserted) {
+            public Iterable<Map.Entry<String, String>> order(
+                    List<Map.Entry<String, String>> inserted) {
                 if (!isSorted) {
                     return inserted;
                 }
@@ -96,7 +107,10 @@ final class MapSuites {
     }
 
     private static Test concurrent(
-            String name, Maps<ConcurrentMap<String, String>> maps, boolean isSorted, Method... left) {
+            String name,
+            Maps<ConcurrentMap<String, String>> maps,
+            boolean isSorted,
+            Method... left) {
         List<Feature<?>> features = new ArrayList<>(CONCURRENT);
         if (isSorted) {
             features.add(CollectionFeature.KNOWN_ORDER);
@@ -125,7 +139,8 @@ final class MapSuites {
         private OfConcurrentHashMap() {}
 
         public static Test suite() {
-            // Its set of entries can be added to, which no feature says. Guava leaves these out for it, too.
+            // Its set of entries can be added to, which no feature says. Guava leaves these out for
+            // it, too.
             return concurrent(
                     "ConcurrentHashMap",
                     ConcurrentHashMap::new,

@@ -8,11 +8,6 @@ import static org.junit.Assert.assertTrue;
 import static org.kelix.test.Support.bytes;
 import static org.kelix.test.Support.fails;
 
-import java.util.ArrayList;
-import java.util.Iterator;
-import java.util.List;
-import java.util.Map;
-import java.util.NoSuchElementException;
 import org.junit.AfterClass;
 import org.junit.BeforeClass;
 import org.junit.Test;
@@ -24,7 +19,15 @@ import org.kelix.Options;
 import org.kelix.Session;
 import org.kelix.TableKind;
 
-/** What guava's tests of maps do not ask: several clients, many entries, order, codecs, sessions. */
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.NoSuchElementException;
+
+/**
+ * What guava's tests of maps do not ask: several clients, many entries, order, codecs, sessions.
+ */
 public class MapTest {
     private static Server server;
     private static Kelix kelix;
@@ -68,12 +71,14 @@ public class MapTest {
         KelixMap<String, Long> counters = kelix.asMap("counters", Codec.strings(), Codec.numbers());
         List<Support.Other> others = new ArrayList<>();
         for (int thread = 0; thread < 4; thread++) {
-            others.add(new Support.Other(() -> {
-                for (int turn = 0; turn < 250; turn++) {
-                    counters.merge("visits", 1L, Long::sum);
-                }
-                return null;
-            }));
+            others.add(
+                    new Support.Other(
+                            () -> {
+                                for (int turn = 0; turn < 250; turn++) {
+                                    counters.merge("visits", 1L, Long::sum);
+                                }
+                                return null;
+                            }));
         }
         for (Support.Other other : others) {
             assertNull(other.end());
@@ -95,8 +100,11 @@ public class MapTest {
     @Test
     public void aCodecMayUseTheMapItself() {
         KelixMap<String, String> inner = kelix.asMap("nested", Codec.strings(), Codec.strings());
-        KelixMap<String, String> outer = kelix.asMap(
-                "nested", Codec.strings(), Codec.of(Support::bytes, bytes -> Support.text(bytes) + inner.get("b")));
+        KelixMap<String, String> outer =
+                kelix.asMap(
+                        "nested",
+                        Codec.strings(),
+                        Codec.of(Support::bytes, bytes -> Support.text(bytes) + inner.get("b")));
         inner.put("a", "1");
         inner.put("b", "2");
         assertEquals("12", outer.get("a"));
@@ -105,9 +113,15 @@ public class MapTest {
     @Test
     public void codecsThatFailLeaveNoSessionBehind() {
         try (Kelix own = Kelix.connect(new Options().address(server.address()).sessions(1))) {
-            KelixMap<String, String> map = own.asMap("failing", Codec.strings(), Codec.of(Support::bytes, bytes -> {
-                throw new ArithmeticException();
-            }));
+            KelixMap<String, String> map =
+                    own.asMap(
+                            "failing",
+                            Codec.strings(),
+                            Codec.of(
+                                    Support::bytes,
+                                    bytes -> {
+                                        throw new ArithmeticException();
+                                    }));
             map.set("k", "v");
             for (int turn = 0; turn < 3; turn++) {
                 assertThrows(ArithmeticException.class, () -> map.get("k"));
@@ -137,8 +151,12 @@ public class MapTest {
         try (Session session = kelix.session()) {
             session.create("inline", TableKind.INLINE);
         }
-        fails(ErrorKind.INVALID_ARGUMENT, () -> kelix.asMap("inline", Codec.numbers(), Codec.numbers()));
+        fails(
+                ErrorKind.INVALID_ARGUMENT,
+                () -> kelix.asMap("inline", Codec.numbers(), Codec.numbers()));
         fails(ErrorKind.INVALID_ARGUMENT, () -> kelix.asMap("people", null, Codec.numbers()));
-        fails(ErrorKind.INVALID_ARGUMENT, () -> kelix.asMap(null, Codec.numbers(), Codec.numbers()));
+        fails(
+                ErrorKind.INVALID_ARGUMENT,
+                () -> kelix.asMap(null, Codec.numbers(), Codec.numbers()));
     }
 }

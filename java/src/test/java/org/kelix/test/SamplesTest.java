@@ -3,6 +3,8 @@ package org.kelix.test;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertTrue;
 
+import org.junit.Test;
+
 import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -12,15 +14,16 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
-import org.junit.Test;
 
 /**
- * Runs the samples of pages. A block that begins with an import is a program. All others of a page, one after the other,
- * are one method.
+ * Runs the samples of pages. A block that begins with an import is a program. All others of a page,
+ * one after the other, are one method.
  */
 public class SamplesTest {
-    private static final String IMPORTS = "import static java.nio.charset.StandardCharsets.UTF_8; import java.nio.*; "
-            + "import java.time.*; import java.util.*; import java.util.concurrent.*; import org.kelix.*; ";
+    private static final String IMPORTS =
+            "import static java.nio.charset.StandardCharsets.UTF_8; import java.nio.*; import"
+                + " java.time.*; import java.util.*; import java.util.concurrent.*; import"
+                + " org.kelix.*; ";
 
     @Test
     public void ofThePageAboutJava() throws Exception {
@@ -35,7 +38,9 @@ public class SamplesTest {
     /** Runs all samples of a page. Returns how many they are. */
     private static int run(String page) throws Exception {
         String text = Files.readString(Path.of(System.getenv("KELIX_PAGES")).resolve(page));
-        Matcher blocks = Pattern.compile("^```java\\n(.*?)^```$", Pattern.MULTILINE | Pattern.DOTALL).matcher(text);
+        Matcher blocks =
+                Pattern.compile("^```java\\n(.*?)^```$", Pattern.MULTILINE | Pattern.DOTALL)
+                        .matcher(text);
         StringBuilder statements = new StringBuilder();
         List<String> programs = new ArrayList<>();
         int count = 0;
@@ -54,8 +59,12 @@ public class SamplesTest {
             }
         }
         if (statements.length() > 0) {
-            programs.add(IMPORTS + "class Samples { public static void main(String[] arguments) throws Exception {"
-                    + statements + "} }");
+            programs.add(
+                    IMPORTS
+                            + "class Samples { public static void main(String[] arguments) throws"
+                            + " Exception {"
+                            + statements
+                            + "} }");
         }
         for (String program : programs) {
             run(page, program);
@@ -69,13 +78,23 @@ public class SamplesTest {
         Path said = folder.resolve("said");
         Files.writeString(source, program);
         try (Server server = new Server()) {
-            String java = System.getProperty("java.home") + File.separator + "bin" + File.separator + "java";
-            List<String> command = new ArrayList<>(List.of(java, "-ea", "-cp", System.getProperty("java.class.path")));
+            String java =
+                    System.getProperty("java.home")
+                            + File.separator
+                            + "bin"
+                            + File.separator
+                            + "java";
+            List<String> command =
+                    new ArrayList<>(
+                            List.of(java, "-ea", "-cp", System.getProperty("java.class.path")));
             if (Runtime.version().feature() >= 22) {
                 command.add("--enable-native-access=ALL-UNNAMED");
             }
             command.add(source.toString());
-            ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(said.toFile());
+            ProcessBuilder builder =
+                    new ProcessBuilder(command)
+                            .redirectErrorStream(true)
+                            .redirectOutput(said.toFile());
             builder.environment().put("KELIX_DIR", server.address());
             Process process = builder.start();
             assertTrue("a sample of " + page + " ends", process.waitFor(60, TimeUnit.SECONDS));

@@ -2,17 +2,6 @@ package org.kelix.test;
 
 import static org.junit.Assert.assertEquals;
 
-import java.io.ByteArrayOutputStream;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashMap;
-import java.util.List;
-import java.util.Locale;
-import java.util.Map;
 import org.junit.Test;
 import org.kelix.Arrival;
 import org.kelix.Attribute;
@@ -36,6 +25,18 @@ import org.kelix.TableKind;
 import org.kelix.View;
 import org.kelix.Walk;
 import org.kelix.Walker;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
 
 /** The script of operations that each language's binding runs, tests/script/operations.txt. */
 public class ScriptTest {
@@ -102,7 +103,8 @@ public class ScriptTest {
         }
         if (parts.length == 3 && parts[0].equals("tail")) {
             int count = Integer.parseInt(parts[1]);
-            return word(Arrays.copyOfRange(pattern(count), count - Integer.parseInt(parts[2]), count));
+            return word(
+                    Arrays.copyOfRange(pattern(count), count - Integer.parseInt(parts[2]), count));
         }
         if (parts.length == 2 && parts[0].equals("long-key")) {
             return "k".repeat(Integer.parseInt(parts[1]));
@@ -268,154 +270,197 @@ public class ScriptTest {
                     return yes(session.drop(words.get(0)));
                 case "tables":
                     return session.tables().stream().sorted().toList();
-                case "put": {
-                    PutOptions options = new PutOptions();
-                    for (String option : rest.subList(1, rest.size())) {
-                        if (option.startsWith("flags=")) {
-                            options.flags(Integer.parseUnsignedInt(option.substring(6)));
-                        } else if (option.startsWith("ends=")) {
-                            options.endsIn(Duration.ofSeconds(Long.parseLong(option.substring(5))));
-                        } else {
-                            throw new IllegalArgumentException("no option of a put: " + option);
+                case "put":
+                    {
+                        PutOptions options = new PutOptions();
+                        for (String option : rest.subList(1, rest.size())) {
+                            if (option.startsWith("flags=")) {
+                                options.flags(Integer.parseUnsignedInt(option.substring(6)));
+                            } else if (option.startsWith("ends=")) {
+                                options.endsIn(
+                                        Duration.ofSeconds(Long.parseLong(option.substring(5))));
+                            } else {
+                                throw new IllegalArgumentException("no option of a put: " + option);
+                            }
                         }
+                        byte[] value = raw(rest.get(0));
+                        return List.of(
+                                told(
+                                        rest.size() == 1
+                                                ? session.put(table, key, value)
+                                                : session.put(table, key, value, options)
+                                                        .version()));
                     }
-                    byte[] value = raw(rest.get(0));
-                    return List.of(told(rest.size() == 1
-                            ? session.put(table, key, value)
-                            : session.put(table, key, value, options).version()));
-                }
                 case "get":
                     return List.of(word(session.get(table, key)));
                 case "version":
                     return List.of(told(item(words.get(0), words.get(1)).version()));
                 case "flags":
-                    return List.of(Integer.toUnsignedString(item(words.get(0), words.get(1)).flags()));
+                    return List.of(
+                            Integer.toUnsignedString(item(words.get(0), words.get(1)).flags()));
                 case "ends":
-                    return List.of(item(words.get(0), words.get(1)).endsAt().isPresent() ? "later" : "never");
-                case "small": {
-                    byte[] into = new byte[Integer.parseInt(rest.get(0))];
-                    int got = session.get(table, key, into);
-                    return List.of(got < 0 ? ABSENT : word(Arrays.copyOf(into, got)));
-                }
+                    return List.of(
+                            item(words.get(0), words.get(1)).endsAt().isPresent()
+                                    ? "later"
+                                    : "never");
+                case "small":
+                    {
+                        byte[] into = new byte[Integer.parseInt(rest.get(0))];
+                        int got = session.get(table, key, into);
+                        return List.of(got < 0 ? ABSENT : word(Arrays.copyOf(into, got)));
+                    }
                 case "delete":
                     return yes(session.delete(table, key));
                 case "cas":
-                    return compared(session.compareAndSet(table, key, version(rest.get(0)), raw(rest.get(1))));
+                    return compared(
+                            session.compareAndSet(
+                                    table, key, version(rest.get(0)), raw(rest.get(1))));
                 case "cad":
                     return compared(session.compareAndDelete(table, key, version(rest.get(0))));
-                case "range": {
-                    Session.Range part =
-                            session.getRange(table, key, Long.parseLong(rest.get(0)), Integer.parseInt(rest.get(1)));
-                    return part == null
-                            ? List.of(ABSENT)
-                            : List.of(word(part.bytes()), Long.toString(part.valueBytes()));
-                }
-                case "mget": {
-                    TableKind kind = table.kind();
-                    List<byte[]> keys = rest.stream().map(each -> key(kind, each)).toList();
-                    return some(session.multiGet(table, keys).stream().map(ScriptTest::word).toList());
-                }
-                case "mput": {
-                    List<byte[]> keys = new ArrayList<>();
-                    List<byte[]> values = new ArrayList<>();
-                    for (String pair : rest) {
-                        keys.add(key(table.kind(), pair.substring(0, pair.indexOf('='))));
-                        values.add(raw(pair.substring(pair.indexOf('=') + 1)));
+                case "range":
+                    {
+                        Session.Range part =
+                                session.getRange(
+                                        table,
+                                        key,
+                                        Long.parseLong(rest.get(0)),
+                                        Integer.parseInt(rest.get(1)));
+                        return part == null
+                                ? List.of(ABSENT)
+                                : List.of(word(part.bytes()), Long.toString(part.valueBytes()));
                     }
-                    session.multiPut(table, keys, values);
-                    return OK;
-                }
+                case "mget":
+                    {
+                        TableKind kind = table.kind();
+                        List<byte[]> keys = rest.stream().map(each -> key(kind, each)).toList();
+                        return some(
+                                session.multiGet(table, keys).stream()
+                                        .map(ScriptTest::word)
+                                        .toList());
+                    }
+                case "mput":
+                    {
+                        List<byte[]> keys = new ArrayList<>();
+                        List<byte[]> values = new ArrayList<>();
+                        for (String pair : rest) {
+                            keys.add(key(table.kind(), pair.substring(0, pair.indexOf('='))));
+                            values.add(raw(pair.substring(pair.indexOf('=') + 1)));
+                        }
+                        session.multiPut(table, keys, values);
+                        return OK;
+                    }
                 case "scan":
                     return some(rows(table, session.scan(table, scan(table, rest))));
-                case "pages": {
-                    List<String> all = new ArrayList<>();
-                    int most = Integer.parseInt(rest.get(0));
-                    try (Cursor cursor = session.cursor(table, Scan.all())) {
-                        for (Rows page = cursor.next(most); !page.isEmpty(); page = cursor.next(most)) {
-                            assertEquals(true, page.size() <= most);
-                            all.addAll(rows(table, page));
+                case "pages":
+                    {
+                        List<String> all = new ArrayList<>();
+                        int most = Integer.parseInt(rest.get(0));
+                        try (Cursor cursor = session.cursor(table, Scan.all())) {
+                            for (Rows page = cursor.next(most);
+                                    !page.isEmpty();
+                                    page = cursor.next(most)) {
+                                assertEquals(true, page.size() <= most);
+                                all.addAll(rows(table, page));
+                            }
                         }
+                        return some(all);
                     }
-                    return some(all);
-                }
                 case "count":
                     return List.of(Long.toString(session.count(table, scan(table, rest))));
-                case "columns": {
-                    Rows rows = session.scan(table, Scan.all(), rest.get(0));
-                    List<String> cells = new ArrayList<>();
-                    for (int row = 0; row < rows.size(); row++) {
-                        cells.add(word(rows.attribute(row, 0).orElse(null)));
-                    }
-                    return cells;
-                }
-                case "item": {
-                    NewItem item = new NewItem();
-                    for (String attribute : rest) {
-                        int arrow = attribute.indexOf("->");
-                        if (arrow >= 0) {
-                            String[] target = attribute.substring(arrow + 2).split("/", 2);
-                            Table of = table(target[0]);
-                            item.link(attribute.substring(0, arrow), of, key(of.kind(), target[1]));
-                        } else {
-                            int equals = attribute.indexOf('=');
-                            item.bytes(attribute.substring(0, equals), raw(attribute.substring(equals + 1)));
+                case "columns":
+                    {
+                        Rows rows = session.scan(table, Scan.all(), rest.get(0));
+                        List<String> cells = new ArrayList<>();
+                        for (int row = 0; row < rows.size(); row++) {
+                            cells.add(word(rows.attribute(row, 0).orElse(null)));
                         }
+                        return cells;
                     }
-                    return List.of(told(session.putItem(table, key, item)));
-                }
+                case "item":
+                    {
+                        NewItem item = new NewItem();
+                        for (String attribute : rest) {
+                            int arrow = attribute.indexOf("->");
+                            if (arrow >= 0) {
+                                String[] target = attribute.substring(arrow + 2).split("/", 2);
+                                Table of = table(target[0]);
+                                item.link(
+                                        attribute.substring(0, arrow),
+                                        of,
+                                        key(of.kind(), target[1]));
+                            } else {
+                                int equals = attribute.indexOf('=');
+                                item.bytes(
+                                        attribute.substring(0, equals),
+                                        raw(attribute.substring(equals + 1)));
+                            }
+                        }
+                        return List.of(told(session.putItem(table, key, item)));
+                    }
                 case "attribute":
-                    return List.of(word(
-                            item(words.get(0), words.get(1)).bytes(rest.get(0)).orElse(null)));
-                case "links": {
-                    List<String> links = new ArrayList<>();
-                    try (Item item = item(words.get(0), words.get(1))) {
-                        for (Attribute link : item.links(rest.get(0))) {
-                            Table of = session.tableById(link.tableId());
-                            links.add(of.name() + "/" + shown(of, link.key()));
+                    return List.of(
+                            word(item(words.get(0), words.get(1)).bytes(rest.get(0)).orElse(null)));
+                case "links":
+                    {
+                        List<String> links = new ArrayList<>();
+                        try (Item item = item(words.get(0), words.get(1))) {
+                            for (Attribute link : item.links(rest.get(0))) {
+                                Table of = session.tableById(link.tableId());
+                                links.add(of.name() + "/" + shown(of, link.key()));
+                            }
                         }
+                        return some(links);
                     }
-                    return some(links);
-                }
                 case "follow":
                     try (Item item = item(words.get(0), words.get(1));
                             Item target = session.follow(item, rest.get(0))) {
                         return List.of(target == null ? ABSENT : word(target.key()));
                     }
-                case "walk": {
-                    Walk walk = Walk.along(rest.get(0).split(",")).depth(Integer.parseInt(rest.get(1)));
-                    List<String> keys = new ArrayList<>();
-                    try (Walker walker = session.walk(table, key, walk)) {
-                        for (List<Arrival> step = walker.next(2); !step.isEmpty(); step = walker.next(2)) {
-                            step.forEach(arrival -> keys.add(word(arrival.item().key())));
+                case "walk":
+                    {
+                        Walk walk =
+                                Walk.along(rest.get(0).split(","))
+                                        .depth(Integer.parseInt(rest.get(1)));
+                        List<String> keys = new ArrayList<>();
+                        try (Walker walker = session.walk(table, key, walk)) {
+                            for (List<Arrival> step = walker.next(2);
+                                    !step.isEmpty();
+                                    step = walker.next(2)) {
+                                step.forEach(arrival -> keys.add(word(arrival.item().key())));
+                            }
                         }
+                        return some(keys);
                     }
-                    return some(keys);
-                }
-                case "visit": {
-                    List<String> keys = new ArrayList<>();
-                    try (Frontier frontier = new Frontier()) {
-                        for (String each : rest) {
-                            frontier.add(table, key(table.kind(), each));
+                case "visit":
+                    {
+                        List<String> keys = new ArrayList<>();
+                        try (Frontier frontier = new Frontier()) {
+                            for (String each : rest) {
+                                frontier.add(table, key(table.kind(), each));
+                            }
+                            for (Item item : session.visit(frontier)) {
+                                keys.add(item == null ? ABSENT : word(item.key()));
+                            }
                         }
-                        for (Item item : session.visit(frontier)) {
-                            keys.add(item == null ? ABSENT : word(item.key()));
+                        return keys;
+                    }
+                case "build":
+                    {
+                        List<NewTable> tables = new ArrayList<>();
+                        built.clear();
+                        for (String each : words.subList(1, words.size())) {
+                            String[] parts = each.split(":");
+                            tables.add(new NewTable(parts[0], kind(parts[1])));
+                            built.put(parts[0], kind(parts[1]));
                         }
+                        build = session.build(words.get(0), tables);
+                        return OK;
                     }
-                    return keys;
-                }
-                case "build": {
-                    List<NewTable> tables = new ArrayList<>();
-                    built.clear();
-                    for (String each : words.subList(1, words.size())) {
-                        String[] parts = each.split(":");
-                        tables.add(new NewTable(parts[0], kind(parts[1])));
-                        built.put(parts[0], kind(parts[1]));
-                    }
-                    build = session.build(words.get(0), tables);
-                    return OK;
-                }
                 case "bput":
-                    build.put(words.get(0), key(built.get(words.get(0)), words.get(1)), raw(words.get(2)));
+                    build.put(
+                            words.get(0),
+                            key(built.get(words.get(0)), words.get(1)),
+                            raw(words.get(2)));
                     return OK;
                 case "finish":
                     return List.of(Long.toString(build.finish().items()));
@@ -427,34 +472,38 @@ public class ScriptTest {
                 case "view":
                     views.put(words.get(1), session.view(words.get(0)));
                     return OK;
-                case "vget": {
-                    Table of = views.get(words.get(0)).table(words.get(1));
-                    return List.of(word(session.get(of, key(of.kind(), words.get(2)))));
-                }
+                case "vget":
+                    {
+                        Table of = views.get(words.get(0)).table(words.get(1));
+                        return List.of(word(session.get(of, key(of.kind(), words.get(2)))));
+                    }
                 case "close":
                     views.remove(words.get(0)).close();
                     return OK;
-                case "submit": {
-                    Table of = table(words.get(1));
-                    byte[] its = key(of.kind(), words.get(2));
-                    long number = Long.parseLong(words.get(words.size() - 1));
-                    switch (words.get(0)) {
-                        case "put" -> session.submitPut(of, its, raw(words.get(3)), number);
-                        case "get" -> session.submitGet(of, its, number);
-                        case "delete" -> session.submitDelete(of, its, number);
-                        default -> throw new IllegalArgumentException("nothing is submitted so");
-                    }
-                    return OK;
-                }
-                case "poll": {
-                    List<String> ended = new ArrayList<>();
-                    while (session.outstanding() > 0) {
-                        for (Completion each : session.poll(1, Duration.ofSeconds(1))) {
-                            ended.add(each.number() + "=" + outcome(each));
+                case "submit":
+                    {
+                        Table of = table(words.get(1));
+                        byte[] its = key(of.kind(), words.get(2));
+                        long number = Long.parseLong(words.get(words.size() - 1));
+                        switch (words.get(0)) {
+                            case "put" -> session.submitPut(of, its, raw(words.get(3)), number);
+                            case "get" -> session.submitGet(of, its, number);
+                            case "delete" -> session.submitDelete(of, its, number);
+                            default ->
+                                    throw new IllegalArgumentException("nothing is submitted so");
                         }
+                        return OK;
                     }
-                    return some(ended.stream().sorted().toList());
-                }
+                case "poll":
+                    {
+                        List<String> ended = new ArrayList<>();
+                        while (session.outstanding() > 0) {
+                            for (Completion each : session.poll(1, Duration.ofSeconds(1))) {
+                                ended.add(each.number() + "=" + outcome(each));
+                            }
+                        }
+                        return some(ended.stream().sorted().toList());
+                    }
                 default:
                     throw new IllegalArgumentException("no such operation");
             }
@@ -488,7 +537,8 @@ public class ScriptTest {
             } catch (RuntimeException error) {
                 return error.toString();
             }
-            boolean writes = List.of("put", "item").contains(operation) || wanted.get(0).equals("done");
+            boolean writes =
+                    List.of("put", "item").contains(operation) || wanted.get(0).equals("done");
             boolean isWanted = got.size() == wanted.size();
             for (int at = 0; isWanted && at < got.size(); at++) {
                 String want = wanted.get(at);
@@ -501,7 +551,9 @@ public class ScriptTest {
                 }
             }
             String shown = String.join(" ", got);
-            return isWanted ? null : "it brings " + shown.substring(0, Math.min(200, shown.length()));
+            return isWanted
+                    ? null
+                    : "it brings " + shown.substring(0, Math.min(200, shown.length()));
         }
     }
 }

@@ -35,12 +35,18 @@ final class Server implements AutoCloseable {
         if (program == null) {
             throw new IllegalStateException("$KELIX has to name the program `kelix`");
         }
-        List<String> command = new ArrayList<>(List.of(program, "serve", "--dir", directory.toString()));
+        List<String> command =
+                new ArrayList<>(List.of(program, "serve", "--dir", directory.toString()));
         command.addAll(List.of("--listen", "0", "--memory", "256M", "--no-pin"));
         try {
-            process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+            process =
+                    new ProcessBuilder(command)
+                            .redirectError(ProcessBuilder.Redirect.INHERIT)
+                            .start();
             BufferedReader output =
-                    new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+                    new BufferedReader(
+                            new InputStreamReader(
+                                    process.getInputStream(), StandardCharsets.UTF_8));
             said = output.readLine();
         } catch (IOException error) {
             throw new UncheckedIOException(error);
@@ -65,7 +71,8 @@ final class Server implements AutoCloseable {
 
     private void signal(String name) {
         try {
-            Process kill = new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start();
+            Process kill =
+                    new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start();
             if (kill.waitFor() != 0) {
                 throw new IllegalStateException("the server cannot be sent " + name);
             }

@@ -11,15 +11,6 @@ import static org.kelix.test.Support.bytes;
 import static org.kelix.test.Support.fails;
 import static org.kelix.test.Support.text;
 
-import java.nio.ByteBuffer;
-import java.time.Duration;
-import java.time.Instant;
-import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashSet;
-import java.util.List;
-import java.util.Random;
-import java.util.Set;
 import org.junit.AfterClass;
 import org.junit.Before;
 import org.junit.BeforeClass;
@@ -46,6 +37,16 @@ import org.kelix.TableKind;
 import org.kelix.View;
 import org.kelix.Walk;
 import org.kelix.Walker;
+
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
 
 /** What sessions do, beside what the script of all languages asks. */
 public class SessionTest {
@@ -82,7 +83,8 @@ public class SessionTest {
 
     @Test
     public void valuesOfAllLengths() {
-        for (int bytes : new int[] {0, 1, 7, 8, 100, 4095, 4096, 4097, 16_000, 70_000, 1 << 20, 5_000_000}) {
+        for (int bytes :
+                new int[] {0, 1, 7, 8, 100, 4095, 4096, 4097, 16_000, 70_000, 1 << 20, 5_000_000}) {
             byte[] key = bytes("k" + bytes);
             byte[] value = random(bytes);
             session.put(table, key, value);
@@ -91,8 +93,11 @@ public class SessionTest {
             assertEquals(bytes, session.get(table, key, into, 1, bytes + 1));
             assertArrayEquals(value, Arrays.copyOfRange(into, 1, bytes + 1));
             assertEquals(0, into[0]);
-            for (ByteBuffer buffer : List.of(
-                    ByteBuffer.allocate(bytes + 3), ByteBuffer.allocateDirect(bytes + 3), offset(bytes + 3))) {
+            for (ByteBuffer buffer :
+                    List.of(
+                            ByteBuffer.allocate(bytes + 3),
+                            ByteBuffer.allocateDirect(bytes + 3),
+                            offset(bytes + 3))) {
                 buffer.position(2);
                 assertEquals(bytes, session.get(table, key, buffer));
                 assertEquals(2 + bytes, buffer.position());
@@ -113,7 +118,8 @@ public class SessionTest {
         session.put(table, bytes("key"), bytes("value"));
         ByteBuffer direct = ByteBuffer.allocateDirect(10).put(4, bytes("key")).position(4).limit(7);
         ByteBuffer heap = ByteBuffer.wrap(bytes("a key")).position(2);
-        for (ByteBuffer key : List.of(direct, heap, heap.asReadOnlyBuffer(), direct.asReadOnlyBuffer())) {
+        for (ByteBuffer key :
+                List.of(direct, heap, heap.asReadOnlyBuffer(), direct.asReadOnlyBuffer())) {
             for (ByteBuffer into : List.of(ByteBuffer.allocate(5), ByteBuffer.allocateDirect(5))) {
                 int position = key.position();
                 assertEquals(5, session.get(table, key, into));
@@ -123,7 +129,8 @@ public class SessionTest {
                 assertEquals("value", text(got));
             }
         }
-        assertEquals(-1, session.get(table, ByteBuffer.allocateDirect(3), ByteBuffer.allocateDirect(3)));
+        assertEquals(
+                -1, session.get(table, ByteBuffer.allocateDirect(3), ByteBuffer.allocateDirect(3)));
     }
 
     @Test
@@ -131,7 +138,9 @@ public class SessionTest {
         session.put(table, bytes("k"), random(100));
         byte[] array = new byte[99];
         assertEquals(
-                100, fails(ErrorKind.BUFFER_TOO_SMALL, () -> session.get(table, bytes("k"), array)).neededBytes());
+                100,
+                fails(ErrorKind.BUFFER_TOO_SMALL, () -> session.get(table, bytes("k"), array))
+                        .neededBytes());
         for (ByteBuffer buffer : List.of(ByteBuffer.allocate(99), ByteBuffer.allocateDirect(99))) {
             KelixException error =
                     fails(ErrorKind.BUFFER_TOO_SMALL, () -> session.get(table, bytes("k"), buffer));
@@ -154,7 +163,8 @@ public class SessionTest {
         assertEquals(5, into.position());
         try (Kelix far = Kelix.connect(server.tcp());
                 Session own = far.session()) {
-            assertEquals(-2, own.tryGet(own.table(table.name()), bytes("k"), ByteBuffer.allocate(100)));
+            assertEquals(
+                    -2, own.tryGet(own.table(table.name()), bytes("k"), ByteBuffer.allocate(100)));
         }
     }
 
@@ -166,9 +176,23 @@ public class SessionTest {
         Item item = session.getItem(table, bytes("k"));
         assertEquals(-1, item.flags());
         assertEquals(end, item.endsAt().orElseThrow());
-        assertFalse(session.put(table, bytes("k"), bytes("w"), new PutOptions().expected(Session.ABSENT)).done());
-        assertEquals(item.version(), session.put(table, bytes("k"), bytes("w"), new PutOptions().expected(7)).version());
-        assertTrue(session.put(table, bytes("k"), bytes("w"), new PutOptions().expected(item.version())).done());
+        assertFalse(
+                session.put(
+                                table,
+                                bytes("k"),
+                                bytes("w"),
+                                new PutOptions().expected(Session.ABSENT))
+                        .done());
+        assertEquals(
+                item.version(),
+                session.put(table, bytes("k"), bytes("w"), new PutOptions().expected(7)).version());
+        assertTrue(
+                session.put(
+                                table,
+                                bytes("k"),
+                                bytes("w"),
+                                new PutOptions().expected(item.version()))
+                        .done());
         NewItem ending = new NewItem().value(bytes("v")).flags(9).endsIn(Duration.ofDays(1));
         assertFalse(session.putItem(table, bytes("k"), ending, Session.ABSENT).done());
         session.putItem(table, bytes("k"), ending);
@@ -195,7 +219,8 @@ public class SessionTest {
         assertNull(found.get(2000));
         int[] starts = new int[2001];
         int[] lengths = new int[2001];
-        for (ByteBuffer into : List.of(ByteBuffer.allocate(200_000), ByteBuffer.allocateDirect(200_000))) {
+        for (ByteBuffer into :
+                List.of(ByteBuffer.allocate(200_000), ByteBuffer.allocateDirect(200_000))) {
             into.position(3);
             session.multiGet(table, keys, into, starts, lengths);
             for (int index = 0; index < 2000; index++) {
@@ -207,9 +232,11 @@ public class SessionTest {
             assertTrue(starts[0] >= 3);
         }
         ByteBuffer small = ByteBuffer.allocate(10);
-        long needed = fails(
-                        ErrorKind.BUFFER_TOO_SMALL, () -> session.multiGet(table, keys, small, starts, lengths))
-                .neededBytes();
+        long needed =
+                fails(
+                                ErrorKind.BUFFER_TOO_SMALL,
+                                () -> session.multiGet(table, keys, small, starts, lengths))
+                        .neededBytes();
         assertTrue(needed > 10 && small.position() == 0);
         assertEquals(List.of(), session.multiGet(table, List.of()));
         assertEquals(0, session.multiPut(table, List.of(), List.of()).length);
@@ -222,7 +249,10 @@ public class SessionTest {
             session.putItem(
                     days,
                     bytes("d" + (1000 + day)),
-                    new NewItem().value(bytes("v" + day)).bytes("even", bytes(day % 2 == 0 ? "yes" : "")).flags(day));
+                    new NewItem()
+                            .value(bytes("v" + day))
+                            .bytes("even", bytes(day % 2 == 0 ? "yes" : ""))
+                            .flags(day));
         }
         Rows rows = session.scan(days, Scan.prefix(bytes("d11")), "even", "none");
         assertEquals(100, rows.size());
@@ -238,7 +268,9 @@ public class SessionTest {
         long estimate = session.estimate(days, Scan.all());
         assertTrue("about a thousand: " + estimate, estimate > 100 && estimate < 10_000);
         Set<String> keys = new HashSet<>();
-        try (Cursor cursor = session.cursor(days, Scan.all().from(bytes("d1200")).backwards().limit(150), "even")) {
+        try (Cursor cursor =
+                session.cursor(
+                        days, Scan.all().from(bytes("d1200")).backwards().limit(150), "even")) {
             for (Rows page = cursor.next(40); !page.isEmpty(); page = cursor.next(40)) {
                 assertTrue(page.size() <= 40);
                 for (int row = 0; row < page.size(); row++) {
@@ -280,11 +312,15 @@ public class SessionTest {
     @Test
     public void linksPathsAndWalks() {
         session.putItem(table, bytes("c"), new NewItem().bytes("name", bytes("C")));
-        session.putItem(table, bytes("b"), new NewItem().link("next", table, bytes("c"), bytes("edge")));
+        session.putItem(
+                table, bytes("b"), new NewItem().link("next", table, bytes("c"), bytes("edge")));
         session.putItem(
                 table,
                 bytes("a"),
-                new NewItem().value(bytes("A")).link("next", table, bytes("b")).link("next", table, bytes("gone")));
+                new NewItem()
+                        .value(bytes("A"))
+                        .link("next", table, bytes("b"))
+                        .link("next", table, bytes("gone")));
         try (Item a = session.getItem(table, bytes("a"));
                 Frontier frontier = new Frontier()) {
             assertEquals("A", text(a.value()));
@@ -344,9 +380,13 @@ public class SessionTest {
     }
 
     private static void build(String dataset, String value) {
-        try (Build build = session.build(dataset, List.of(new NewTable("products", TableKind.HASH)))) {
+        try (Build build =
+                session.build(dataset, List.of(new NewTable("products", TableKind.HASH)))) {
             build.put("products", bytes("k"), bytes(value));
-            build.put("products", bytes("l"), new NewItem().link("to", build.table("products"), bytes("k")));
+            build.put(
+                    "products",
+                    bytes("l"),
+                    new NewItem().link("to", build.table("products"), bytes("k")));
             Built built = build.finish();
             assertEquals(2, built.items());
             assertEquals(1, built.links());
@@ -357,12 +397,14 @@ public class SessionTest {
     @Test
     public void aBuildLeftByAnExceptionLeavesNothing() {
         List<NewTable> tables = List.of(new NewTable("left" + made, TableKind.HASH));
-        assertThrows(ArithmeticException.class, () -> {
-            try (Build build = session.build("left", tables)) {
-                build.put("left" + made, bytes("k"), bytes("v"));
-                throw new ArithmeticException();
-            }
-        });
+        assertThrows(
+                ArithmeticException.class,
+                () -> {
+                    try (Build build = session.build("left", tables)) {
+                        build.put("left" + made, bytes("k"), bytes("v"));
+                        throw new ArithmeticException();
+                    }
+                });
         fails(ErrorKind.NO_SUCH_TABLE, () -> session.table("left" + made));
         // And one that was left open by a session that ends.
         try (Session other = kelix.session()) {
@@ -372,7 +414,9 @@ public class SessionTest {
             fails(ErrorKind.NO_SUCH_TABLE, () -> build.put("other", bytes("k"), bytes("v")));
             build.finish();
             fails(ErrorKind.INVALID_ARGUMENT, build::finish);
-            fails(ErrorKind.INVALID_ARGUMENT, () -> build.put("left" + made, bytes("k"), bytes("v")));
+            fails(
+                    ErrorKind.INVALID_ARGUMENT,
+                    () -> build.put("left" + made, bytes("k"), bytes("v")));
         }
         session.dropDataset("left");
     }
@@ -400,11 +444,15 @@ public class SessionTest {
         ended.sort(java.util.Comparator.comparingLong(Completion::number));
         StringBuilder told = new StringBuilder();
         for (Completion each : ended) {
-            told.append(each.number()).append(each.kind()).append(each.done()).append(each.items().size()).append(' ');
+            told.append(each.number())
+                    .append(each.kind())
+                    .append(each.done())
+                    .append(each.items().size())
+                    .append(' ');
         }
         assertEquals(
-                "-1WRITTENtrue0 0GOTtrue1 2GOTfalse0 3COMPAREDtrue0 4COMPAREDfalse0 5COMPAREDfalse0 6DELETEDfalse0 "
-                        + "7GOTtrue1 8WRITTENtrue0 9223372036854775807PAGEtrue1 ",
+                "-1WRITTENtrue0 0GOTtrue1 2GOTfalse0 3COMPAREDtrue0 4COMPAREDfalse0 5COMPAREDfalse0"
+                    + " 6DELETEDfalse0 7GOTtrue1 8WRITTENtrue0 9223372036854775807PAGEtrue1 ",
                 told.toString());
         assertEquals("B", text(ended.get(1).value()));
         assertEquals(List.of(), session.poll(10, Duration.ofSeconds(5)));

@@ -4,12 +4,13 @@ import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
-import java.nio.charset.StandardCharsets;
-import java.util.concurrent.Callable;
-import java.util.function.BooleanSupplier;
 import org.junit.function.ThrowingRunnable;
 import org.kelix.ErrorKind;
 import org.kelix.KelixException;
+
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.Callable;
+import java.util.function.BooleanSupplier;
 
 /** What tests share. */
 final class Support {
@@ -30,7 +31,10 @@ final class Support {
         return error;
     }
 
-    /** Waits until something is so. That it is so in the end is no matter of chance; when it is so is. */
+    /**
+     * Waits until something is so. That it is so in the end is no matter of chance; when it is so
+     * is.
+     */
     static void until(String what, BooleanSupplier isSo) throws InterruptedException {
         long end = System.nanoTime() + 30_000_000_000L;
         while (!isSo.getAsBoolean()) {

@@ -9,13 +9,6 @@ import static org.kelix.test.Support.fails;
 import static org.kelix.test.Support.text;
 import static org.kelix.test.Support.until;
 
-import java.time.Duration;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import org.junit.After;
 import org.junit.Before;
 import org.junit.Test;
@@ -29,6 +22,14 @@ import org.kelix.Table;
 import org.kelix.TableKind;
 import org.kelix.UnavailableException;
 
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
 /** Several threads, and servers that stand still or go. */
 public class ThreadsTest {
     private static final byte[] K = bytes("k");
@@ -41,7 +42,9 @@ public class ThreadsTest {
     public void serve() {
         server = new Server();
         // A server that stands still keeps a call inside for as long as a test needs.
-        kelix = Kelix.connect(new Options().address(server.address()).timeout(Duration.ofSeconds(60)));
+        kelix =
+                Kelix.connect(
+                        new Options().address(server.address()).timeout(Duration.ofSeconds(60)));
         session = kelix.session();
         table = session.create("t", TableKind.HASH);
         session.put(table, K, bytes("v"));
@@ -57,16 +60,18 @@ public class ThreadsTest {
 
     /** Waits until a call of another thread is inside the session. */
     private void untilBusy() throws InterruptedException {
-        until("a call is inside", () -> {
-            try {
-                session.get(table, K);
-                return false;
-            } catch (KelixException error) {
-                assertEquals(ErrorKind.BUSY, error.kind());
-                assertTrue(error.retry());
-                return true;
-            }
-        });
+        until(
+                "a call is inside",
+                () -> {
+                    try {
+                        session.get(table, K);
+                        return false;
+                    } catch (KelixException error) {
+                        assertEquals(ErrorKind.BUSY, error.kind());
+                        assertTrue(error.retry());
+                        return true;
+                    }
+                });
     }
 
     @Test
@@ -86,14 +91,20 @@ public class ThreadsTest {
         server.standStill();
         Support.Other writer = new Support.Other(() -> session.put(table, K, bytes("w")));
         untilBusy();
-        Support.Other closer = new Support.Other(() -> {
-            session.close();
-            return null;
-        });
-        until("whoever calls now is told that the session was closed", () -> {
-            KelixException error = org.junit.Assert.assertThrows(KelixException.class, () -> session.get(table, K));
-            return error.kind() == ErrorKind.INVALID_ARGUMENT;
-        });
+        Support.Other closer =
+                new Support.Other(
+                        () -> {
+                            session.close();
+                            return null;
+                        });
+        until(
+                "whoever calls now is told that the session was closed",
+                () -> {
+                    KelixException error =
+                            org.junit.Assert.assertThrows(
+                                    KelixException.class, () -> session.get(table, K));
+                    return error.kind() == ErrorKind.INVALID_ARGUMENT;
+                });
         assertTrue(closer.isAlive() && writer.isAlive());
         server.goOn();
         assertNull(writer.end());
@@ -108,12 +119,14 @@ public class ThreadsTest {
                 Session read = own.session();
                 Table its = read.table("t");
                 CountDownLatch reads = new CountDownLatch(100);
-                Support.Other reader = new Support.Other(() -> {
-                    while (true) {
-                        assertEquals("v", text(read.get(its, K)));
-                        reads.countDown();
-                    }
-                });
+                Support.Other reader =
+                        new Support.Other(
+                                () -> {
+                                    while (true) {
+                                        assertEquals("v", text(read.get(its, K)));
+                                        reads.countDown();
+                                    }
+                                });
                 reads.await();
                 if (isClient) {
                     own.close();
@@ -147,16 +160,20 @@ public class ThreadsTest {
             assertTrue(gone.retry());
         }
         server.start();
-        until("the session goes over to the next server", () -> {
-            try {
-                Table next = session.create("t", TableKind.HASH);
-                session.put(next, K, bytes("next"));
-                return text(session.get(next, K)).equals("next");
-            } catch (KelixException failed) {
-                assertTrue(failed.toString(), failed.retry() || failed.kind() == ErrorKind.SUPERSEDED);
-                return false;
-            }
-        });
+        until(
+                "the session goes over to the next server",
+                () -> {
+                    try {
+                        Table next = session.create("t", TableKind.HASH);
+                        session.put(next, K, bytes("next"));
+                        return text(session.get(next, K)).equals("next");
+                    } catch (KelixException failed) {
+                        assertTrue(
+                                failed.toString(),
+                                failed.retry() || failed.kind() == ErrorKind.SUPERSEDED);
+                        return false;
+                    }
+                });
     }
 
     @Test
@@ -164,11 +181,13 @@ public class ThreadsTest {
         try (Kelix own = Kelix.connect(new Options().address(server.address()).sessions(2))) {
             Session first = own.session();
             Session second = own.session();
-            Support.Other third = new Support.Other(() -> {
-                try (Session waiting = own.session()) {
-                    return waiting.get(waiting.table("t"), K);
-                }
-            });
+            Support.Other third =
+                    new Support.Other(
+                            () -> {
+                                try (Session waiting = own.session()) {
+                                    return waiting.get(waiting.table("t"), K);
+                                }
+                            });
             until("the third one waits", () -> third.getState() == Thread.State.TIMED_WAITING);
             long messages = first.cost().messages();
             first.close();
@@ -196,8 +215,9 @@ public class ThreadsTest {
     @Test
     public void tenThousandVirtualThreads() throws Exception {
         assumeTrue(Runtime.version().feature() >= 21);
-        many((ExecutorService)
-                Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null));
+        many(
+                (ExecutorService)
+                        Executors.class.getMethod("newVirtualThreadPerTaskExecutor").invoke(null));
     }
 
     private void many(ExecutorService threads) throws Exception {
@@ -205,13 +225,15 @@ public class ThreadsTest {
         for (int index = 0; index < 10_000; index++) {
             byte[] key = bytes("key" + index % 100);
             byte[] value = bytes("value" + index % 100);
-            all.add(threads.submit(() -> {
-                try (Session own = kelix.session()) {
-                    own.put(table, key, value);
-                    Thread.yield();
-                    assertEquals(text(value), text(own.get(table, key)));
-                }
-            }));
+            all.add(
+                    threads.submit(
+                            () -> {
+                                try (Session own = kelix.session()) {
+                                    own.put(table, key, value);
+                                    Thread.yield();
+                                    assertEquals(text(value), text(own.get(table, key)));
+                                }
+                            }));
         }
         for (Future<?> each : all) {
             each.get();
