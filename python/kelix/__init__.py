@@ -9,10 +9,12 @@
 import os as _os
 
 from . import _kelix, errors
-from ._kelix import ArrowBatch, ArrowScan, Item, Link, Visit, Walk
+from ._kelix import ArrowBatch, ArrowScan, Completion, Item, Link, Page, Visit, Walk
+from .aio import AsyncSession
 from .codecs import Codec, json, number, raw, text
 from .errors import *  # noqa: F403
 from .errors import Error
+from .queue import Queue
 from .store import Build, BuildTable, Built, Cost, NewTable, Store, View, connect
 from .table import ANY, Compared, Scan, Table
 
@@ -22,16 +24,20 @@ __all__ = [
     "ANY",
     "ArrowBatch",
     "ArrowScan",
+    "AsyncSession",
     "Build",
     "BuildTable",
     "Built",
     "Codec",
     "Compared",
+    "Completion",
     "Cost",
     "Error",
     "Item",
     "Link",
     "NewTable",
+    "Page",
+    "Queue",
     "Scan",
     "Store",
     "Table",

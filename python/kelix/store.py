@@ -9,7 +9,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from . import _kelix
 from ._kelix import Link
+from .aio import AsyncSession
 from .codecs import Codec, codec_of, raw
+from .queue import Queue
 from .table import _BATCH, _MISSING, Table, Target, links_of
 
 K = TypeVar("K")
@@ -106,6 +108,14 @@ class Store:
         A context manager. At its end the generation is put in force; after an exception nothing is left of it.
         """
         return Build(self, dataset, tables)
+
+    def queue(self) -> Queue:
+        """A queue of operations that are submitted and polled for, with a session of its own."""
+        return Queue(self)
+
+    def aio(self) -> AsyncSession:
+        """A session for the tasks of an event loop: `async with store.aio() as session`."""
+        return AsyncSession(self)
 
     def statistics(self) -> dict[str, Any]:
         """What the server tells of itself."""

@@ -302,11 +302,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
         """
         done, version = self._put_any(key, value, attributes, links, flags, expires_in, expected)
         if not done:
-            error = VersionMismatch(
-                f"put: version mismatch: the key has version {version}, not {expected}", operation="put"
-            )
-            error.found = version
-            raise error
+            raise mismatch("put", version, expected)
         assert version is not None
         return version
 
@@ -320,14 +316,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
         expires_in: float | None,
         expected: int | None | _Any,
     ) -> tuple[bool, int | None]:
-        if value is _MISSING and not attributes and not links:
-            raise TypeError("an item has a value, attributes or links")
-        extras = {
-            "attributes": list((attributes or {}).items()),
-            "links": links_of(links),
-            "flags": flags,
-            "expires_in": expires_in,
-        }
+        extras = extras_of(value, attributes, links, flags, expires_in)
         conditional = not isinstance(expected, _Any)
         version = None if isinstance(expected, _Any) else expected
         if value is _MISSING:
@@ -354,11 +343,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
             return self.discard(key)
         done, version = self._delete_if(key, expected)
         if not done and version is not None:
-            error = VersionMismatch(
-                f"delete: version mismatch: the key has version {version}, not {expected}", operation="delete"
-            )
-            error.found = version
-            raise error
+            raise mismatch("delete", version, expected)
         return done
 
     def walk(
@@ -367,6 +352,33 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
         """Visits what links of these names lead to, from one key or several, each item once."""
         one = isinstance(keys, (bytes, str, int))
         return self._walk(cast(Any, [keys] if one else keys), list(links), depth, depth_first)
+
+
+def mismatch(operation: str, found: int | None, expected: object) -> VersionMismatch:
+    """The error of a write with an expected version that the key does not have."""
+    has = "is absent" if found is None else f"has version {found}"
+    wanted = "absent" if expected is None else f"version {expected}"
+    error = VersionMismatch(f"{operation}: version mismatch: the key {has}, not {wanted}", operation=operation)
+    error.found = found
+    return error
+
+
+def extras_of(
+    value: Any,
+    attributes: Mapping[str, bytes] | None,
+    links: "Mapping[str, Target | Sequence[Target]] | None",
+    flags: int,
+    expires_in: float | None,
+) -> dict[str, Any]:
+    """What is put besides the value."""
+    if value is _MISSING and not attributes and not links:
+        raise TypeError("an item has a value, attributes or links")
+    return {
+        "attributes": list((attributes or {}).items()),
+        "links": links_of(links),
+        "flags": flags,
+        "expires_in": expires_in,
+    }
 
 
 def links_of(

@@ -177,6 +177,8 @@ impl Build {
         })?;
         match waited {
             Waited::Ended(built) => {
+                // What names lead to is known to the build's session, and not yet to those of threads.
+                self.shared.note_changed();
                 let built = built.or_raise(py)?;
                 Ok((built.generation, built.items, built.links, built.overlays, built.dangling))
             }

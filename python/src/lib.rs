@@ -17,6 +17,7 @@ mod build;
 mod codec;
 mod errors;
 mod item;
+mod queue;
 mod scan;
 mod sessions;
 mod store;
@@ -35,6 +36,8 @@ mod _kelix {
     use super::build::Build;
     #[pymodule_export]
     use super::item::{Item, Link, Visit, Walk};
+    #[pymodule_export]
+    use super::queue::{Completion, Page, Queue};
     #[pymodule_export]
     use super::scan::Rows;
     #[pymodule_export]

@@ -89,14 +89,14 @@ impl Store {
     /// Drops a table. `False`: there was none.
     fn drop_table(&self, py: Python<'_>, name: String) -> PyResult<bool> {
         let dropped = self.shared.run(py, move |session, _| session.drop_table(&name));
-        self.shared.note_dropped();
+        self.shared.note_changed();
         dropped
     }
 
     /// Drops a dataset. `False`: there was none.
     fn drop_dataset(&self, py: Python<'_>, name: String) -> PyResult<bool> {
         let dropped = self.shared.run(py, move |session, _| session.drop_dataset(&name));
-        self.shared.note_dropped();
+        self.shared.note_changed();
         dropped
     }
 
