@@ -10,7 +10,6 @@ import os as _os
 
 from . import _kelix, errors
 from ._kelix import ArrowBatch, ArrowScan, Completion, Item, Link, Page, Visit, Walk
-from .aio import AsyncSession
 from .codecs import Codec, json, number, raw, text
 from .errors import *  # noqa: F403
 from .errors import Error
@@ -24,7 +23,6 @@ __all__ = [
     "ANY",
     "ArrowBatch",
     "ArrowScan",
-    "AsyncSession",
     "Build",
     "BuildTable",
     "Built",

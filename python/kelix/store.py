@@ -5,14 +5,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from . import _kelix
 from ._kelix import Link
-from .aio import AsyncSession
 from .codecs import Codec, codec_of, raw
 from .queue import Queue
 from .table import _BATCH, _MISSING, Table, Target, links_of
+
+if TYPE_CHECKING:
+    from .aio import AsyncSession
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -113,8 +115,11 @@ class Store:
         """A queue of operations that are submitted and polled for, with a session of its own."""
         return Queue(self)
 
-    def aio(self) -> AsyncSession:
+    def aio(self) -> "AsyncSession":
         """A session for the tasks of an event loop: `async with store.aio() as session`."""
+        # Most programs have no event loop, and asyncio takes memory and time to import.
+        from .aio import AsyncSession
+
         return AsyncSession(self)
 
     def statistics(self) -> dict[str, Any]:

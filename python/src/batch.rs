@@ -29,6 +29,10 @@ impl Strings {
         self.ends.len()
     }
 
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     pub fn slices(&self) -> Vec<&[u8]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.data[start..*end]).collect()

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,6 +14,7 @@ from support import Server
 from test_store import fresh
 
 import kelix
+from kelix.aio import AsyncSession
 
 T = TypeVar("T")
 SERVER: Server
@@ -41,7 +44,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     assert not unseen, unseen
 
 
-async def until_idle(session: kelix.AsyncSession) -> None:
+async def until_idle(session: AsyncSession) -> None:
     """Waits until nothing is under way any more, also of what was cancelled."""
     queue: Any = session._queue
     while len(queue):
@@ -281,6 +284,10 @@ class Tasks(unittest.TestCase):
                     await session.get(table, b"k")
 
             run(main)
+
+    def test_programs_without_a_loop_do_not_import_asyncio(self) -> None:
+        program = "import kelix, sys; sys.exit('asyncio' in sys.modules)"
+        self.assertEqual(subprocess.run([sys.executable, "-P", "-c", program]).returncode, 0)
 
     def test_bad_input(self) -> None:
         store = kelix.connect(SERVER.directory)

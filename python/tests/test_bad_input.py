@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from typing import Any
 
@@ -146,6 +147,51 @@ class BadInput(unittest.TestCase):
         self.assertEqual(table.rows([], np.zeros((0, 4), np.float32)), b"")
         self.assertEqual(table.rows([b"1", b"none"], memoryview(out)[:2]), b"\1\0")
         self.assertTrue((out[0] == 1).all() and (out[1] == 0).all())
+
+    def test_buffers(self) -> None:
+        table = fresh()
+        table[b"k"] = b"0123456789"
+        frozen = np.zeros(16, np.uint8)
+        frozen.flags.writeable = False
+        for bad in (bytes(16), frozen, np.zeros((16, 2), np.uint8)[:, 0], memoryview(bytes(16))):
+            with self.assertRaises(kelix.InvalidArgument):
+                table.get_into(b"k", bad)
+        for bad in (None, 7, "text", []):
+            with self.assertRaises(TypeError):
+                table.get_into(b"k", bad)
+        for bad in (bytearray(9), bytearray(b"")):
+            before = bytes(bad)
+            with self.assertRaises(kelix.BufferTooSmall) as raised:
+                table.get_into(b"k", bad)
+            self.assertEqual((raised.exception.needed_bytes, bytes(bad)), (10, before))
+        numbers = np.zeros(4, np.uint32)
+        self.assertEqual(table.get_into(b"k", numbers), 10)
+        self.assertEqual(numbers.tobytes(), b"0123456789" + bytes(6))
+
+    def test_advice_is_for_python(self) -> None:
+        store = kelix.connect(SERVER.directory)
+        table = fresh()
+        table[b"k"] = b"v"
+        with tempfile.NamedTemporaryFile("w") as tokens:
+            tokens.write("word\n")
+            tokens.flush()
+            with Server("--listen", "0", "--tokens", tokens.name) as server:
+                guarded = kelix.connect(server.directory).statistics()["tcp"]
+                for use, advice in (
+                    (lambda: store["no.such.table"][b"k"], "the first write makes it, or store.create(name)"),
+                    (lambda: store.view("no.such.dataset"), "or build it with store.build()"),
+                    (lambda: list(table.items(start=b"a")), 'kind="ordered", "numbers" or "inline"'),
+                    (lambda: store.build("dataset", {table.name: "hash"}), "drop that (store.drop)"),
+                    (lambda: kelix.connect("/nowhere"), "kelix.connect(directory), or KELIX_DIR"),
+                    (lambda: kelix.connect(guarded), "kelix.connect(token=...)"),
+                ):
+                    with self.assertRaises(kelix.Error) as raised:
+                        use()
+                    said = str(raised.exception)
+                    self.assertIn(advice, said)
+                    self.assertNotRegex(said, "--|kelix table")
+                # With the advice it works.
+                self.assertEqual(kelix.connect(guarded, token="word").fabric, "tcp")
 
     def test_keys_in_arrays(self) -> None:
         table = fresh()

@@ -1,5 +1,7 @@
 """Stores and tables: what a program does with them."""
 
+import array
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -83,6 +85,26 @@ class Mappings(unittest.TestCase):
             self.assertEqual(table.get_range(b"k", length // 2, 1 << 40), value[length // 2 :])
             self.assertEqual(table.get_range(b"k", length + 5, 7), b"")
         self.assertIsNone(table.get_range(b"none", 0, 1))
+
+    def test_gets_into_buffers(self) -> None:
+        for length in (0, 1, 4097, 1 << 20, (1 << 20) + 1):
+            table, value = fresh(), os.urandom(length)
+            table[b"k"] = value
+            self.assertEqual((table.value_bytes(b"k"), table.value_bytes(b"none")), (length, None))
+            for buffer in (bytearray(length + 3), array.array("B", bytes(length + 3))):
+                self.assertEqual(table.get_into(b"k", buffer), length)
+                self.assertEqual(bytes(buffer), value + bytes(3))
+                self.assertIsNone(table.get_into(b"none", buffer))
+            part = bytearray(length + 8)
+            self.assertEqual(table.get_into(b"k", memoryview(part)[4 : 4 + length]), length)
+            self.assertEqual(bytes(part), bytes(4) + value + bytes(4))
+
+    def test_items_of_many_keys(self) -> None:
+        table = fresh(key=str)
+        table.update((f"{number}", b"%d" % number) for number in range(700))
+        found = table.multi_item([f"{number}" for number in range(0, 1400, 7)])
+        self.assertEqual([item and item.value for item in found[:101]], [b"%d" % number for number in range(0, 700, 7)] + [None])
+        self.assertEqual(table.multi_item([]), [])
 
     def test_codecs(self) -> None:
         cases: list[tuple[Any, Any, Any, Any]] = [
@@ -266,6 +288,46 @@ class Processes(unittest.TestCase):
             self.assertEqual((table[b"parent"], view[b"k"]), (b"%d" % round, b"v"))
         self.assertEqual([os.waitpid(child, 0)[1] for child in children], [0] * 4)
         self.assertEqual([table[b"%d" % number] for number in range(4)], [b"199"] * 4)
+
+    def test_a_fork_of_which_python_is_not_told(self) -> None:
+        """A library in C forks: the first operation finds that out, and is an error; then sessions of its own follow."""
+        store = kelix.connect(SERVER.directory)
+        table = fresh_full()
+        with store.build("forked.in.c", {"c": "hash"}) as build:
+            build["c"][b"k"] = b"v"
+        view = store.view("forked.in.c")["c"]
+        queue = store.queue()
+        self.assertEqual((table[b"k"], view[b"k"], queue.poll()), (b"v", b"v", []))
+        uses = (
+            lambda: table[b"k"],
+            lambda: table.put(b"k", b"v"),
+            lambda: table.multi_get([b"k"]),
+            lambda: list(table),
+            lambda: view[b"k"],
+            lambda: queue.poll(),
+        )
+        for use in uses:
+            child = ctypes.PyDLL(None).fork()
+            if child == 0:
+                status = 1
+                try:
+                    try:
+                        use()
+                    except kelix.errors.Forked as error:
+                        assert error.retry or use is uses[-1], error
+                        table[b"%d" % os.getpid()] = table[b"k"]
+                        assert (view[b"k"], len(store.queue().poll())) == (b"v", 0)
+                        try:
+                            queue.poll()
+                        except kelix.errors.Forked:
+                            status = 0
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual(table[b"%d" % child], b"v")
+        # The parent's sessions are what they were.
+        self.assertEqual((table[b"k"], view[b"k"], queue.poll()), (b"v", b"v", []))
+        queue.close()
 
     def test_a_fork_while_other_threads_are_at_it(self) -> None:
         table = fresh_full()
