@@ -1,10 +1,13 @@
 """Sessions that the tasks of an event loop share."""
 
 import asyncio
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
@@ -42,6 +45,68 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
     unseen = asyncio.run(watched())
     assert not unseen, unseen
+
+
+class Proxy:
+    """Stands between a client and a server, and breaks their connections."""
+
+    def __init__(self, server: str) -> None:
+        host, port = server.rsplit(":", 1)
+        self.server = (host.strip("[]"), int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.ends: list[socket.socket] = []
+        self.swallows = False
+        self.swallowed = 0
+        self.threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def _begin(self, work: Callable[..., None], *ends: socket.socket) -> None:
+        self.threads.append(threading.Thread(target=work, args=ends, daemon=True))
+        self.threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.server)
+                self.ends += [client, server]
+                self._begin(self._forward, client, server)
+                self._begin(self._forward, server, client)
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if self.swallows:
+                    self.swallowed += len(data)
+                else:
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def swallow(self) -> None:
+        """From now on nothing arrives."""
+        self.swallows = True
+
+    def break_all(self) -> None:
+        """Breaks all connections, and lets through what comes over others."""
+        self.swallows = False
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.break_all()
+        for thread in self.threads:
+            thread.join()
+        for end in (self.listener, *self.ends):
+            end.close()
 
 
 async def until_idle(session: AsyncSession) -> None:
@@ -141,6 +206,8 @@ class Tasks(unittest.TestCase):
 
         async def main() -> None:
             async with store.aio() as session:
+                # Only the descriptor tells of answers: a timer that came first would hide that it does not.
+                session._interval = 3600
                 for number in range(300):
                     put = asyncio.ensure_future(session.put(table, b"%d" % number, b"w"))
                     while not put.done():
@@ -155,6 +222,7 @@ class Tasks(unittest.TestCase):
             async def main() -> None:
                 table = store[fresh().name]
                 async with store.aio() as session:
+                    session._interval = 3600
 
                     async def task(number: int) -> None:
                         key = b"%d" % number
@@ -248,7 +316,10 @@ class Tasks(unittest.TestCase):
                             await session.put(table, b"k", b"v")
                             server.kill()
                             lost = asyncio.ensure_future(session.put(table, b"k", b"w"))
-                            await asyncio.sleep(0.1)
+                            while not session._queue.is_detached:
+                                await asyncio.sleep(0.005)
+                            # The descriptor of a connection that is over is readable all the time.
+                            self.assertIsNone(session._watched)
                             server = Server("--listen", "0", directory=directory)
                             await asyncio.gather(lost, return_exceptions=True)
                             while True:
@@ -264,6 +335,38 @@ class Tasks(unittest.TestCase):
                     run(main)
                 finally:
                     server.close()
+
+    def test_a_connection_that_breaks_while_tasks_wait(self) -> None:
+        """The put goes on over the next connection, whose descriptor the loop then watches."""
+        with Proxy(TCP) as proxy:
+
+            async def main() -> None:
+                store = kelix.connect(proxy.address, timeout=20, retry_for=60)
+                table = store[fresh().name]
+                async with store.aio() as session:
+                    await session.put(table, b"k", b"v")
+                    await until_idle(session)
+                    watched: list[int] = []
+                    loop = asyncio.get_running_loop()
+                    add_reader = loop.add_reader
+
+                    def note(descriptor: int, *callback: Any) -> None:
+                        watched.append(session._queue.past_connections)
+                        add_reader(descriptor, *callback)
+
+                    loop.add_reader = note
+                    session._interval = 3600
+                    proxy.swallow()
+                    put = asyncio.ensure_future(session.put(table, b"k", b"w"))
+                    while not proxy.swallowed:
+                        await asyncio.sleep(0.005)
+                    proxy.break_all()
+                    self.assertGreater(await put, 0)
+                    self.assertEqual(watched[0], 0)
+                    self.assertGreater(watched[-1], 0)
+                self.assertEqual(table[b"k"], b"w")
+
+            run(main)
 
     def test_a_session_that_is_closed_while_tasks_wait(self) -> None:
         with Server() as server:

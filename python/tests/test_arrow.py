@@ -156,7 +156,7 @@ class Arrow(unittest.TestCase):
         self.assertLessEqual(max(sizes[1:]) * len(value), 65 << 20)
 
     def test_a_batch_outlives_the_stream(self) -> None:
-        """Memory of a page is used again once nobody has a batch of it, and not before."""
+        """It has its memory for itself, whatever the stream does later."""
         table = fresh("ordered")
         table.update((b"key number %08d" % number, b"a value that is no short one") for number in range(50_000))
         reader = pyarrow.RecordBatchReader.from_stream(table.scan().arrow())
