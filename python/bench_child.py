@@ -2,9 +2,9 @@
 
     python bench_child.py DIRECTORY RECORDS
 
-The server of the directory has the table "records" with so many records, and for scans the table "ordered". Prints `ready`;
-then runs a block for each line of its input and prints `OPERATIONS NANOSECONDS`, or `missing NAME` where a module, a table
-or a variable is missing that the block needs.
+The server of the directory has the table "records" with so many records, and for scans the table "ordered".
+Prints `ready`; then runs a block for each line of its input and prints `OPERATIONS NANOSECONDS`, or `missing
+NAME` where a module, a table or a variable is missing that the block needs.
 
     get       table[key]
     rows      500 values at once into an array of numpy's, by a list of keys
@@ -103,7 +103,9 @@ class Blocks:
     def array(self) -> tuple[int, int]:
         import numpy
 
-        return self.into_rows(lambda keys: numpy.frombuffer(b"".join(keys), numpy.uint8).reshape(-1, KEY_BYTES))
+        return self.into_rows(
+            lambda keys: numpy.frombuffer(b"".join(keys), numpy.uint8).reshape(-1, KEY_BYTES)
+        )
 
     def into_rows(self, form: Callable[[list[bytes]], Any]) -> tuple[int, int]:
         import numpy

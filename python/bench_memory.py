@@ -2,10 +2,11 @@
 
     python bench_memory.py [ITEMS [WORKERS]]
 
-Prints `dict BYTES`, `kelix BYTES` and how much the second is of the first. Each is what all processes take together: the
-memory of a page that several have mapped is shared out among them (Pss in /proc/PID/smaps_rollup), less that of as many
-interpreters which have done nothing, and with all of the server for Kelix, which is started for that ($KELIX, or
-target/release/kelix). Workers are spawned, and no copies of one process. Keys have 16 bytes, values 32.
+Prints `dict BYTES`, `kelix BYTES` and how much the second is of the first. Each is what all processes take
+together: the memory of a page that several have mapped is shared out among them (Pss in
+/proc/PID/smaps_rollup), less that of as many interpreters which have done nothing, and with all of the server
+for Kelix, which is started for that ($KELIX, or target/release/kelix). Workers are spawned, and no copies of
+one process. Keys have 16 bytes, values 32.
 """
 
 import subprocess
@@ -32,7 +33,8 @@ table = kelix.connect(sys.argv[1])["items"]
 # Each has read all there is, so that it has mapped all of it.
 for first in range(0, items, 1000):
     numbers = range(first, min(first + 1000, items))
-    assert table.multi_get([b"key:%012d" % number for number in numbers]) == [b"value:%026d" % number for number in numbers]
+    found = table.multi_get([b"key:%012d" % number for number in numbers])
+    assert found == [b"value:%026d" % number for number in numbers]
 """
 WAIT = """
 print("ready", flush=True)
@@ -52,7 +54,8 @@ def together(program: str, workers: int, directory: str, items: int, server: lis
     """What workers with this program take, and others besides."""
     command = [sys.executable, "-P", "-c", program + WAIT, directory, str(items)]
     processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(workers)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(workers)
     ]
     try:
         for process in processes:

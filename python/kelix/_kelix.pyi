@@ -176,12 +176,15 @@ class Table(Generic[K, V]):
     def multi_get(self, keys: Iterable[K] | Buffer) -> list[V | None]:
         """The values of many keys, in order; `None` where one is absent.
 
-        Keys are a sequence; or an array of uint8 with a key a row, of a table of bytes, or one of uint64, of numbers.
+        Keys are a sequence; or an array of uint8 with a key a row, of a table of bytes, or one of uint64, of
+        numbers.
         """
     def multi_item(self, keys: Iterable[K] | Buffer) -> list[Item | None]:
         """The items of many keys, in order; `None` where one is absent."""
     def rows(self, keys: Iterable[K] | Buffer, out: Any) -> bytearray:
-        """Copies values into the rows of writable memory: zeros, and 0 in what is returned, where a key is absent."""
+        """Copies values into the rows of writable memory: zeros, and 0 in what is returned, where a key is
+        absent.
+        """
     def attribute_names(self) -> list[str]:
         """The names of attributes and links that items of the table have had."""
     def _rows(self, what: str, range: dict[str, Any]) -> Rows: ...
@@ -211,8 +214,8 @@ class Completion:
     def result(self) -> Any:
         """What it brought; raises the error with which it failed.
 
-        Of `get` the value, or `None`; of `item` and `follow` the `Item`, or `None`; of puts the version; of `delete`
-        whether the key was there; of what has an expected version a `Compared`; of scans a `Page`.
+        Of `get` the value, or `None`; of `item` and `follow` the `Item`, or `None`; of puts the version; of
+        `delete` whether the key was there; of what has an expected version a `Compared`; of scans a `Page`.
         """
 
 class Page:
@@ -248,13 +251,14 @@ class Queue:
     def poll(self, most: int | None = None) -> list[Completion]:
         """Begins what was submitted, and returns what has ended: `most` completions at most.
 
-        It waits only to send a value of more than 32 KiB. After a poll that brought nothing `fileno` becomes readable
-        when there is more; wait with a time-out, since what is not answered in time ends with the next poll after that.
+        It waits only to send a value of more than 32 KiB. After a poll that brought nothing `fileno` becomes
+        readable when there is more; wait with a time-out, since what is not answered in time ends with the
+        next poll after that.
         """
     def fileno(self) -> int: ...
     @property
     def past_connections(self) -> int:
-        """How many connections the queue has had before this one: when that has grown, `fileno` is another."""
+        """How many connections there were before this one: when that has grown, `fileno` is another."""
     @property
     def is_detached(self) -> bool:
         """Whether the connection is lost, and no other one is made yet."""

@@ -1,9 +1,9 @@
 """asyncio: a session that the tasks of an event loop share.
 
-An operation is submitted to a queue, and its future ends when a poll brings the completion. All operations that tasks
-submit in one round of the loop begin together, with one poll. While something is under way the loop watches the
-queue's descriptor, and a timer polls besides: an operation that is not answered in time ends in a poll, though nothing
-becomes readable.
+An operation is submitted to a queue, and its future ends when a poll brings the completion. All operations
+that tasks submit in one round of the loop begin together, with one poll. While something is under way the
+loop watches the queue's descriptor, and a timer polls besides: an operation that is not answered in time ends
+in a poll, though nothing becomes readable.
 
 A task that is cancelled abandons its operation: nobody gets the answer, and a write may be done or not.
 """
@@ -37,9 +37,9 @@ _BETWEEN_TRIES = 0.02
 class AsyncSession:
     """A session of a store for the tasks of one event loop.
 
-    Made by `store.aio()`, and used in `async with`, which opens and closes it. A get of what stands in shared memory is
-    done at once, without a trip through the loop; all else is a message whose answer the loop waits for. The first use
-    of a table opens it, which waits for the server once.
+    Made by `store.aio()`, and used in `async with`, which opens and closes it. A get of what stands in shared
+    memory is done at once, without a trip through the loop; all else is a message whose answer the loop waits
+    for. The first use of a table opens it, which waits for the server once.
     """
 
     def __init__(self, store: "Store") -> None:
@@ -51,8 +51,8 @@ class AsyncSession:
         self._interval = min(max(store._options["timeout"] / 4, _INTERVAL_MIN), _INTERVAL_MAX)
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # A duplicate of the queue's descriptor, which stays open until the loop does not watch it any more; and of
-        # which connection it is.
+        # A duplicate of the queue's descriptor, which stays open until the loop does not watch it any more;
+        # and of which connection it is.
         self._watched: tuple[int, int] | None = None
 
     async def __aenter__(self) -> Self:
@@ -87,7 +87,11 @@ class AsyncSession:
             self._soon.cancel()
             self._soon = None
         queue.close()
-        self._fail(lambda: Unavailable("close: unavailable: the session was closed", effect="unknown", operation="close"))
+        self._fail(
+            lambda: Unavailable(
+                "close: unavailable: the session was closed", effect="unknown", operation="close"
+            )
+        )
 
     @overload
     async def get(self, table: Table[K, V], key: K) -> V | None: ...
@@ -101,7 +105,9 @@ class AsyncSession:
         return found[0] if found else default
 
     async def multi_get(self, table: Table[K, V], keys: Iterable[K]) -> list[V | None]:
-        """The values of many keys, in order; `None` where one is absent. They are looked for at the same time."""
+        """The values of many keys, in order; `None` where one is absent. They are looked for at the same
+        time.
+        """
         found: list[Any] = []
         submitted: list[tuple[int, asyncio.Future[Item | None]]] = []
         try:
@@ -162,7 +168,9 @@ class AsyncSession:
         expires_in: float | None = None,
     ) -> Compared:
         """Puts an item if the key has this version (`None`: if it is absent), and says how that ended."""
-        return cast(Compared, await self._put(table, key, value, attributes, links, flags, expires_in, expected))
+        return cast(
+            Compared, await self._put(table, key, value, attributes, links, flags, expires_in, expected)
+        )
 
     async def delete(self, table: Table[K, Any], key: K, *, expected: int | None = None) -> bool:
         """Deletes a key, with `expected` if it has that version. `False`: it was absent."""

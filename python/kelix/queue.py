@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Queue(_kelix.Queue):
     """Operations that go on while their caller does something else.
 
-    Made by `store.queue()`. It has a session of its own, and is for one thread at a time. Each operation gets a number
-    of the caller's, which its completion has; what was submitted begins with the next `poll`.
+    Made by `store.queue()`. It has a session of its own, and is for one thread at a time. Each operation gets
+    a number of the caller's, which its completion has; what was submitted begins with the next `poll`.
     """
 
     __slots__ = ()
@@ -49,8 +49,8 @@ class Queue(_kelix.Queue):
     ) -> None:
         """Submits a put of an item with all that can belong to it.
 
-        Its result is the version; with `expected` a `Compared`, as of `compare_and_set`. It waits where the server has
-        yet to be asked for the number of an attribute's name.
+        Its result is the version; with `expected` a `Compared`, as of `compare_and_set`. It waits where the
+        server has yet to be asked for the number of an attribute's name.
         """
         extras = extras_of(value, attributes, links, flags, expires_in)
         conditional = not isinstance(expected, _Any)
@@ -69,5 +69,7 @@ class Queue(_kelix.Queue):
         backwards: bool = False,
         limit: int | None = None,
     ) -> None:
-        """Submits the first page of a scan. Its result is a `Page`, and `next_page` submits the one behind it."""
+        """Submits the first page of a scan. Its result is a `Page`, and `next_page` submits the one behind
+        it.
+        """
         self._scan(table, Range(prefix, start, stop, backwards, limit).parts(), number)

@@ -1,19 +1,22 @@
-//! Tables as Arrow data, by the C interfaces of Arrow: structures that pyarrow, polars, duckdb and others read, with
-//! functions in them by which they are released.
+//! Tables as Arrow data, by the C interfaces of Arrow: structures that pyarrow, polars, duckdb and others
+//! read, with functions in them by which they are released.
 //!
-//! Layout: one batch is an array of structs with the children `key`, `value`, and one for each attribute that is
-//! wanted. Each child is bytes, text or `uint64`, by the table's codecs; attributes are bytes, and null where an item
-//! has none. Bytes and text are `binary_view` and `utf8_view`: of each value 16 bytes, with the value in them if it has 12 at most,
-//! and else with where it stands in the buffer into which the client has copied it. Consumers that ask for `binary` or `utf8` by
-//! the requested schema get those, which are one more copy. The specification is "The Arrow C data interface", "The Arrow C
-//! stream interface", and of views "Arrow columnar format".
+//! Layout: one batch is an array of structs with the children `key`, `value`, and one for each attribute that
+//! is wanted. Each child is bytes, text or `uint64`, by the table's codecs; attributes are bytes, and null
+//! where an item has none. Bytes and text are `binary_view` and `utf8_view`: of each value 16 bytes, with the
+//! value in them if it has 12 at most, and else with where it stands in the buffer into which the client has
+//! copied it. Consumers that ask for `binary` or `utf8` by the requested schema get those, which are one more
+//! copy. The specification is "The Arrow C data interface", "The Arrow C stream interface", and of views
+//! "Arrow columnar format".
 //!
-//! The client's buffer is shared by all columns of a batch, and goes with the last of them. Offsets of views have 31 bits.
-//! So a buffer that is longer is told as several pieces, which begin every 2^30 bytes and overlap: a value stands as a whole in the
-//! piece in which it begins, since a piece is nearly 2^31 bytes long.
+//! The client's buffer is shared by all columns of a batch, and goes with the last of them. Offsets of views
+//! have 31 bits. So a buffer that is longer is told as several pieces, which begin every 2^30 bytes and
+//! overlap: a value stands as a whole in the piece in which it begins, since a piece is nearly 2^31 bytes
+//! long.
 //!
-//! Who owns what: a structure owns its private data, which owns its children, until `release` is called or somebody moves it,
-//! who then sets `release` to null where it stood. So dropping a structure releases it if nobody has moved it.
+//! Who owns what: a structure owns its private data, which owns its children, until `release` is called or
+//! somebody moves it, who then sets `release` to null where it stood. So dropping a structure releases it if
+//! nobody has moved it.
 
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -92,8 +95,8 @@ const _: () = {
     );
 };
 
-// SAFETY: all that a structure points to is owned by its private data, which is Send; it is used by one thread at a time, as
-// the specification says.
+// SAFETY: all that a structure points to is owned by its private data, which is Send; it is used by one
+// thread at a time, as the specification says.
 unsafe impl Send for ArrowSchema {}
 // SAFETY: as above.
 unsafe impl Send for ArrowArray {}
@@ -128,8 +131,9 @@ struct ArrayData {
 }
 
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: the caller has a structure that was not released. Its private data was made by `ArrowSchema::new` with
-    // `Box::into_raw`, and so were the children in it; each is taken back once, since `release` is null afterwards.
+    // SAFETY: the caller has a structure that was not released. Its private data was made by
+    // `ArrowSchema::new` with `Box::into_raw`, and so were the children in it; each is taken back once, since
+    // `release` is null afterwards.
     unsafe {
         let data = Box::from_raw((*schema).private_data.cast::<SchemaData>());
         (*schema).release = None;
@@ -313,7 +317,8 @@ impl Column {
         }
     }
 
-    /// The column's array of so many rows, of which each has bytes, that stand in the owner's memory, or is null.
+    /// The column's array of so many rows, of which each has bytes, that stand in the owner's memory, or is
+    /// null.
     fn array<'b>(
         &self,
         rows: usize,
@@ -351,13 +356,13 @@ fn schema(columns: &[Column]) -> ArrowSchema {
     ArrowSchema::new("+s", "", 0, columns.iter().map(child).collect())
 }
 
-/// Makes those columns plain that a consumer's schema has as `binary` or `utf8`. A producer gives what it has, whatever
-/// else is asked for.
+/// Makes those columns plain that a consumer's schema has as `binary` or `utf8`. A producer gives what it
+/// has, whatever else is asked for.
 fn grant(requested: Option<Bound<'_, PyAny>>, columns: &mut [Column]) -> PyResult<()> {
     let Some(requested) = requested.filter(|requested| !requested.is_none()) else { return Ok(()) };
     let requested = requested.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;
-    // SAFETY: a capsule of this name has a schema that was not released, as the specification says; names are texts or
-    // null, formats texts, and there are as many children as it says.
+    // SAFETY: a capsule of this name has a schema that was not released, as the specification says; names are
+    // texts or null, formats texts, and there are as many children as it says.
     unsafe {
         let requested = requested.cast::<ArrowSchema>().as_ref();
         if requested.release.is_none() || requested.n_children <= 0 {
@@ -679,7 +684,8 @@ impl Stream {
     }
 }
 
-/// How many rows are to be read behind so many with so many bytes: more, but not more bytes than a batch is to have.
+/// How many rows are to be read behind so many with so many bytes: more, but not more bytes than a batch is
+/// to have.
 fn next_rows(rows: usize, bytes: usize) -> u64 {
     let (rows, bytes) = (rows as u64, bytes as u64);
     let fitting = (rows * BATCH_BYTES).checked_div(bytes).unwrap_or(u64::MAX);
@@ -687,7 +693,8 @@ fn next_rows(rows: usize, bytes: usize) -> u64 {
 }
 
 unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
-    // SAFETY: the caller has a stream that was not released, whose private data is a `Stream`, and memory for a schema.
+    // SAFETY: the caller has a stream that was not released, whose private data is a `Stream`, and memory for
+    // a schema.
     unsafe {
         let data = &*(*stream).private_data.cast::<Stream>();
         out.write(schema(&data.columns));

@@ -71,7 +71,8 @@ fn keys_of_array(codec: &Codec, view: &Bound<'_, PyMemoryView>) -> PyResult<Stri
         (Codec::Bytes, [_, width], "B") => *width,
         (Codec::NumberKey, [_], "L" | "Q") => 8,
         _ => {
-            let context = "keys are a sequence, or of bytes an array of uint8 with a key a row, or of int one of uint64";
+            let context = "keys are a sequence, or of bytes an array of uint8 with a key a row, or of int \
+                           one of uint64";
             return Err(PyTypeError::new_err(context));
         }
     };
@@ -149,8 +150,8 @@ impl Table {
         Ok(list)
     }
 
-    /// Copies the values of keys into the rows of `out`: zeros where a key is absent. After an error nothing was
-    /// written.
+    /// Copies the values of keys into the rows of `out`: zeros where a key is absent. After an error nothing
+    /// was written.
     pub fn get_rows<'py>(
         &self,
         py: Python<'py>,

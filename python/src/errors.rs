@@ -4,9 +4,9 @@ use kelix::{Effect, Error, ErrorKind};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// Advice of the client and of the server that names options and commands of the program, and what it is in Python: a
-/// line each, with a tab between. What is to be done to the server stays in its words. `scripts/test-python` looks
-/// whether all of it is still said.
+/// Advice of the client and of the server that names options and commands of the program, and what it is in
+/// Python: a line each, with a tab between. What is to be done to the server stays in its words.
+/// `scripts/test-python` looks whether all of it is still said.
 const ADVICE: &str = include_str!("advice.txt");
 
 static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -1,8 +1,8 @@
 //! Queues: operations that are submitted, and polled for when they have ended.
 //!
-//! A queue has a session of its own. One thread at a time uses the queue: a second one is refused, and does not
-//! wait. What was submitted is remembered here by its ticket until a poll brings it, since the session knows
-//! neither codecs nor tables of Python.
+//! A queue has a session of its own. One thread at a time uses the queue: a second one is refused, and does
+//! not wait. What was submitted is remembered here by its ticket until a poll brings it, since the session
+//! knows neither codecs nor tables of Python.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -365,8 +365,8 @@ impl Queue {
         Ok(completions)
     }
 
-    /// A get that neither waits nor sends anything: the value in a tuple, an empty tuple where the key is absent,
-    /// and `None` where a get would wait.
+    /// A get that neither waits nor sends anything: the value in a tuple, an empty tuple where the key is
+    /// absent, and `None` where a get would wait.
     fn _try_get<'py>(
         &self,
         table: &Bound<'py, Table>,
@@ -401,7 +401,8 @@ impl Queue {
         self.look(py, Session::fd)
     }
 
-    /// How many connections the queue has had before the one it has: when that has grown, `fileno` is another.
+    /// How many connections the queue has had before the one it has: when that has grown, `fileno` is
+    /// another.
     #[getter]
     fn past_connections(&self, py: Python<'_>) -> PyResult<u32> {
         self.look(py, Session::past_connections)

@@ -1,9 +1,9 @@
 //! Sessions: one for each thread of each process that uses a store.
 //!
-//! A thread keeps its sessions in a thread-local list, so that a get finds its own without a lock that others want. A
-//! list of all of them, which is only touched with the interpreter's lock held, is for a store that is closed and for
-//! a child after a fork: the child closes what it inherited, so that the server notices the parent's end, and opens
-//! sessions of its own.
+//! A thread keeps its sessions in a thread-local list, so that a get finds its own without a lock that others
+//! want. A list of all of them, which is only touched with the interpreter's lock held, is for a store that
+//! is closed and for a child after a fork: the child closes what it inherited, so that the server notices the
+//! parent's end, and opens sessions of its own.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -94,8 +94,8 @@ pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     for kept in std::mem::take(&mut *lock(&ALL)) {
         let Some(local) = kept.local.upgrade() else { continue };
-        // One that another thread of the parent had locked may be in the middle of something. It is left alone for
-        // ever.
+        // One that another thread of the parent had locked may be in the middle of something. It is left
+        // alone for ever.
         if let Ok(mut local) = local.try_lock() {
             drop(local.session.take());
         }
@@ -260,8 +260,8 @@ impl Shared {
         })
     }
 
-    /// Does something with a table in this thread's session, without the interpreter's lock. `makes`: the table is
-    /// made if it is not there.
+    /// Does something with a table in this thread's session, without the interpreter's lock. `makes`: the
+    /// table is made if it is not there.
     pub fn run_table<T: Send + 'static>(
         self: &Arc<Self>,
         py: Python<'_>,

@@ -29,7 +29,10 @@ pub fn duration(py: Python<'_>, operation: &'static str, seconds: f64) -> PyResu
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (address, *, namespace, token, timeout, retry_for, durable, fabric, private_caches, tls, certificate, key))]
+    #[pyo3(signature = (
+        address, *, namespace, token, timeout, retry_for, durable, fabric, private_caches, tls, certificate,
+        key
+    ))]
     #[expect(clippy::too_many_arguments, reason = "each has its name where it is called")]
     fn new(
         py: Python<'_>,

@@ -38,10 +38,17 @@ class Arrow(unittest.TestCase):
             table.update(pairs)
             read = checked(pyarrow.table(table.scan().arrow()))
             view = pyarrow.binary_view()
-            self.assertEqual(read.schema, pyarrow.schema([pyarrow.field("key", view, False), pyarrow.field("value", view, False)]))
-            self.assertEqual(dict(zip(read["key"].to_pylist(), read["value"].to_pylist(), strict=True)), pairs)
+            self.assertEqual(
+                read.schema,
+                pyarrow.schema([pyarrow.field("key", view, False), pyarrow.field("value", view, False)]),
+            )
+            self.assertEqual(
+                dict(zip(read["key"].to_pylist(), read["value"].to_pylist(), strict=True)), pairs
+            )
             part = checked(pyarrow.table(table.scan(prefix=b"0000001", limit=5).arrow()))
-            self.assertEqual(part["key"].to_pylist(), [key for key in pairs if key.startswith(b"0000001")][:5])
+            self.assertEqual(
+                part["key"].to_pylist(), [key for key in pairs if key.startswith(b"0000001")][:5]
+            )
 
     def test_types(self) -> None:
         inline = fresh("inline", key=int, value=int)
@@ -50,11 +57,17 @@ class Arrow(unittest.TestCase):
         self.assertEqual([str(column.type) for column in read.columns], ["uint64", "uint64"])
         self.assertEqual(read["value"].to_pylist(), [number * 3 for number in range(5, 3000)])
         batch = checked(pyarrow.record_batch(inline.arrow([7, 9999, 8])))
-        self.assertEqual(batch.to_pylist(), [{"key": 7, "value": 21}, {"key": 9999, "value": None}, {"key": 8, "value": 24}])
+        self.assertEqual(
+            batch.to_pylist(),
+            [{"key": 7, "value": 21}, {"key": 9999, "value": None}, {"key": 8, "value": 24}],
+        )
         text = fresh(key=str, value=str)
         text["ä"] = "ö"
         read = checked(pyarrow.table(text.scan().arrow()))
-        self.assertEqual(([str(column.type) for column in read.columns], read.to_pylist()), (["string_view", "string_view"], [{"key": "ä", "value": "ö"}]))
+        self.assertEqual(
+            ([str(column.type) for column in read.columns], read.to_pylist()),
+            (["string_view", "string_view"], [{"key": "ä", "value": "ö"}]),
+        )
 
     def test_attributes(self) -> None:
         table = fresh()
@@ -64,7 +77,15 @@ class Arrow(unittest.TestCase):
         read = checked(pyarrow.table(table.scan(attributes=["city", "nothing"]).arrow()))
         for row in read.to_pylist():
             number = int(row["key"])
-            self.assertEqual(row, {"key": b"%d" % number, "value": b"v", "city": None if number % 3 == 0 else b"c%d" % number, "nothing": None})
+            self.assertEqual(
+                row,
+                {
+                    "key": b"%d" % number,
+                    "value": b"v",
+                    "city": None if number % 3 == 0 else b"c%d" % number,
+                    "nothing": None,
+                },
+            )
         with self.assertRaises(kelix.InvalidArgument):
             table.scan(attributes=["key"]).arrow()
 
@@ -73,7 +94,9 @@ class Arrow(unittest.TestCase):
         table.update((b"%d" % number, b"v") for number in range(5000))
         stream = table.scan().arrow()
         found: list[int] = []
-        threads = [threading.Thread(target=lambda: found.append(pyarrow.table(stream).num_rows)) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda: found.append(pyarrow.table(stream).num_rows)) for _ in range(4)
+        ]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         self.assertEqual(found, [5000] * 4)
@@ -94,7 +117,10 @@ class Arrow(unittest.TestCase):
     def test_values_stand_where_the_client_has_copied_them(self) -> None:
         """All columns of a batch have the same buffer, which has each byte once."""
         table = fresh("ordered")
-        table.update((b"key number %08d" % number, b"a value that is no short one %d" % number) for number in range(100))
+        table.update(
+            (b"key number %08d" % number, b"a value that is no short one %d" % number)
+            for number in range(100)
+        )
         for read in (
             pyarrow.table(table.scan().arrow()).to_batches()[0],
             pyarrow.record_batch(table.arrow(list(table))),
@@ -114,7 +140,9 @@ class Arrow(unittest.TestCase):
             wanted = pairs if codec is str else [(key.encode(), value.encode()) for key, value in pairs]
             table.update(wanted)
             read = checked(pyarrow.table(table.scan().arrow()))
-            self.assertEqual(list(zip(read["key"].to_pylist(), read["value"].to_pylist(), strict=True)), wanted)
+            self.assertEqual(
+                list(zip(read["key"].to_pylist(), read["value"].to_pylist(), strict=True)), wanted
+            )
             keys = [key for key, _ in wanted]
             batch = checked(pyarrow.record_batch(table.arrow([*keys, keys[0][:0]])))
             self.assertEqual(batch["value"].to_pylist(), [*(value for _, value in wanted), None])
@@ -124,7 +152,9 @@ class Arrow(unittest.TestCase):
         table.put("k", b"a value that is no short one", attributes={"city": b"Ulm"})
         scan = table.scan(attributes=["city"]).arrow()
         plain = pyarrow.schema({"key": pyarrow.string(), "value": pyarrow.binary(), "city": pyarrow.binary()})
-        view = pyarrow.schema({"key": pyarrow.string_view(), "value": pyarrow.binary_view(), "city": pyarrow.binary_view()})
+        view = pyarrow.schema(
+            {"key": pyarrow.string_view(), "value": pyarrow.binary_view(), "city": pyarrow.binary_view()}
+        )
         one = pyarrow.schema({"value": pyarrow.binary()})
         row = {"key": "k", "value": b"a value that is no short one", "city": b"Ulm"}
         for asked, types in (
@@ -139,7 +169,9 @@ class Arrow(unittest.TestCase):
             self.assertEqual((read.schema.types, read.to_pylist()), (types, [row]))
             schema, array = table.arrow(["k", "none"]).__arrow_c_array__(asked.__arrow_c_schema__())
             batch = checked(pyarrow.RecordBatch._import_from_c_capsule(schema, array))
-            self.assertEqual((batch.schema.types, batch["value"].to_pylist()), (types[:2], [row["value"], None]))
+            self.assertEqual(
+                (batch.schema.types, batch["value"].to_pylist()), (types[:2], [row["value"], None])
+            )
         with self.assertRaises((TypeError, ValueError)):
             table.arrow(["k"]).__arrow_c_array__("no schema")
 
@@ -158,7 +190,9 @@ class Arrow(unittest.TestCase):
     def test_a_batch_outlives_the_stream(self) -> None:
         """It has its memory for itself, whatever the stream does later."""
         table = fresh("ordered")
-        table.update((b"key number %08d" % number, b"a value that is no short one") for number in range(50_000))
+        table.update(
+            (b"key number %08d" % number, b"a value that is no short one") for number in range(50_000)
+        )
         reader = pyarrow.RecordBatchReader.from_stream(table.scan().arrow())
         first = reader.read_next_batch()
         kept = first["key"].to_pylist()
@@ -173,7 +207,10 @@ class Arrow(unittest.TestCase):
 
         for codec, least in ((bytes, b"key number 00000000"), (str, "key number 00000000")):
             views = fresh("ordered", key=codec, value=codec)
-            views.update((least[:11] + (b"%08d" if codec is bytes else "%08d") % number, least) for number in range(3000))
+            views.update(
+                (least[:11] + (b"%08d" if codec is bytes else "%08d") % number, least)
+                for number in range(3000)
+            )
             scan = views.scan().arrow()
             wanted = [(key, value) for key, value in views.items()]
             self.assertEqual(polars.DataFrame(scan).rows(), wanted)
@@ -188,7 +225,9 @@ class Arrow(unittest.TestCase):
         self.assertTrue(frame.equals(direct))
         self.assertEqual(direct["value"].sum(), sum(range(70_000)) * 3)
         scanned = pyarrow.RecordBatchReader.from_stream(table.scan().arrow())  # noqa: F841, read by its name
-        self.assertEqual(duckdb.sql("select count(*), max(value) from scanned").fetchall(), [(70_000, 209_997)])
+        self.assertEqual(
+            duckdb.sql("select count(*), max(value) from scanned").fetchall(), [(70_000, 209_997)]
+        )
 
     def test_a_stream_outlives_the_objects_that_it_came_of(self) -> None:
         table = fresh()

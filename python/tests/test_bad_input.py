@@ -196,7 +196,9 @@ class BadInput(unittest.TestCase):
     def test_keys_in_arrays(self) -> None:
         table = fresh()
         table.update((b"%04d" % number, b"%d" % number) for number in range(1000))
-        keys = np.array([b"%04d" % number for number in range(0, 2000, 7)], "S4").view(np.uint8).reshape(-1, 4)
+        keys = (
+            np.array([b"%04d" % number for number in range(0, 2000, 7)], "S4").view(np.uint8).reshape(-1, 4)
+        )
         wanted = [b"%d" % number if number < 1000 else None for number in range(0, 2000, 7)]
         self.assertEqual(table.multi_get(keys), wanted)
         self.assertEqual(table.multi_get(keys[::-2]), wanted[::-2])
@@ -206,7 +208,12 @@ class BadInput(unittest.TestCase):
         keys = np.arange(200, dtype=np.uint64) * np.uint64(2**50)
         self.assertEqual(numbers.multi_get(keys)[98:101], ["98", "99", None])
         self.assertEqual(numbers.multi_get(keys[::3])[1], "3")
-        for bad in (np.zeros(4, np.uint8), np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2), np.int8), b"bytes"):
+        for bad in (
+            np.zeros(4, np.uint8),
+            np.zeros((2, 2, 2), np.uint8),
+            np.zeros((2, 2), np.int8),
+            b"bytes",
+        ):
             with self.assertRaises(TypeError):
                 table.multi_get(bad)
         for bad in (np.zeros(4, np.int64), np.zeros((2, 8), np.uint8), np.zeros(4), bytearray(8)):
@@ -279,7 +286,9 @@ before = used()
 work(150)
 print(used() - before)
 """
-        done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120
+        )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertLess(int(done.stdout), 8 << 20)
 

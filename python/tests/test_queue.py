@@ -4,11 +4,15 @@ import gc
 import os
 import pickle
 import select
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 import unittest
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import test_store
@@ -87,7 +91,9 @@ class Queues(unittest.TestCase):
             with store.queue() as queue:
                 queue.put_item(table, b"ulm", 1, attributes={"country": b"de"})
                 poll_all(queue)
-                queue.put_item(table, b"bob", 2, b"Bob", links={"city": (table, b"ulm")}, flags=7, expected=None)
+                queue.put_item(
+                    table, b"bob", 2, b"Bob", links={"city": (table, b"ulm")}, flags=7, expected=None
+                )
                 queue.put_item(table, b"ulm", 3, b"x", expected=None)
                 ended = poll_all(queue)
                 self.assertEqual((ended[2].result().done, ended[3].result().done), (True, False))
@@ -171,7 +177,12 @@ class Queues(unittest.TestCase):
         self.assertEqual(len(queue), 0)
         queue.close()
         queue.close()
-        for use in (lambda: queue.poll(), lambda: len(queue), lambda: queue.get(table, b"k", 1), queue.fileno):
+        for use in (
+            lambda: queue.poll(),
+            lambda: len(queue),
+            lambda: queue.get(table, b"k", 1),
+            queue.fileno,
+        ):
             with self.assertRaisesRegex(kelix.InvalidArgument, "the queue is closed"):
                 use()
         other = store.queue()
@@ -201,6 +212,49 @@ class Queues(unittest.TestCase):
                 polling.join(60)
                 self.assertIn("another thread is using this queue", refused or "")
                 self.assertEqual(len(queue), 0)
+
+    def test_a_signal_ends_a_poll_and_the_next_one_has_what_it_brought(self) -> None:
+        program = """
+import select, sys, kelix
+store = kelix.connect(sys.argv[1], timeout=60)
+table = store["t"]
+table[b"k"] = b"v"
+queue = store.queue()
+queue.put(table, b"long", bytes(8 << 20), 7)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    queue.poll()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+ended = []
+while len(queue):
+    ended += queue.poll()
+    if not ended:
+        select.select([], [], [], 0.01)
+print([completion.number for completion in ended], ended[0].error, flush=True)
+"""
+        with Server() as server:
+            command = [sys.executable, "-P", "-c", program, server.directory]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+                assert child.stdin and child.stdout
+                self.assertEqual(child.stdout.readline(), "ready\n")
+                server.stop_still()
+                child.stdin.write("\n")
+                child.stdin.flush()
+                # The thread that waits in place of the main thread says that the poll has begun.
+                tasks = Path(f"/proc/{child.pid}/task")
+                until = time.monotonic() + 60
+                while all((task / "comm").read_text() != "kelix-wait\n" for task in tasks.iterdir()):
+                    self.assertLess(time.monotonic(), until)
+                    time.sleep(0.001)
+                child.send_signal(signal.SIGINT)
+                self.assertEqual(child.stdout.readline(), "interrupted\n")
+                server.go_on()
+                child.stdin.write("\n")
+                child.stdin.flush()
+                self.assertEqual((child.stdout.readline(), child.wait(60)), ("[7] None\n", 0))
 
     def test_a_child_is_refused(self) -> None:
         for store in stores():
@@ -251,7 +305,9 @@ class Queues(unittest.TestCase):
                         server = Server("--listen", "0", directory=directory)
                         until, ended = time.monotonic() + 30, None
                         while ended is None or ended.error is not None:
-                            self.assertTrue(ended is None or ended.error.retry or ended.error.kind == "no such table")
+                            self.assertTrue(
+                                ended is None or ended.error.retry or ended.error.kind == "no such table"
+                            )
                             self.assertLess(time.monotonic(), until)
                             other.put(patient["t"], b"k", b"x", 2)
                             ended = poll_all(other)[2]

@@ -45,7 +45,11 @@ def words(line: str) -> list[bytes]:
         if plain:
             found.append(expand(plain))
         else:
-            found.append(ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()) if escape[1] else escape[2], quoted))
+            found.append(
+                ESCAPE.sub(
+                    lambda escape: bytes.fromhex(escape[1].decode()) if escape[1] else escape[2], quoted
+                )
+            )
     return found
 
 
@@ -214,14 +218,18 @@ class Runner:
                 found = self.table(name).item(self.key(name, key)).follow(link.decode())
                 return [some(found and found.key)]
             case b"walk", name, key, links_named, depth:
-                walk = self.table(name).walk(self.key(name, key), links_named.decode().split(","), depth=int(depth))
+                walk = self.table(name).walk(
+                    self.key(name, key), links_named.decode().split(","), depth=int(depth)
+                )
                 return [visit.item.key for visit in walk]
             case b"visit", name, *keys:
                 items_found = self.table(name).multi_item([self.key(name, key) for key in keys])
                 return [some(item and item.key) for item in items_found]
             case b"build", dataset, *tables:
                 kinds = (table.split(b":") for table in tables)
-                self.build = store.build(dataset.decode(), {name.decode(): kind_of(kind) for name, kind in kinds})
+                self.build = store.build(
+                    dataset.decode(), {name.decode(): kind_of(kind) for name, kind in kinds}
+                )
                 return [b"ok"]
             case b"bput", name, key, value:
                 # The kinds of this script's builds are told by their tables' names.

@@ -103,14 +103,22 @@ class Mappings(unittest.TestCase):
         table = fresh(key=str)
         table.update((f"{number}", b"%d" % number) for number in range(700))
         found = table.multi_item([f"{number}" for number in range(0, 1400, 7)])
-        self.assertEqual([item and item.value for item in found[:101]], [b"%d" % number for number in range(0, 700, 7)] + [None])
+        self.assertEqual(
+            [item and item.value for item in found[:101]],
+            [b"%d" % number for number in range(0, 700, 7)] + [None],
+        )
         self.assertEqual(table.multi_item([]), [])
 
     def test_codecs(self) -> None:
         cases: list[tuple[Any, Any, Any, Any]] = [
             (str, str, "größe", "süß"),
             (str, kelix.json, "k", {"a": [1, None, "x"]}),
-            (kelix.Codec(pickle.dumps, pickle.loads), kelix.Codec(pickle.dumps, pickle.loads), (1, "a"), {2, 3}),
+            (
+                kelix.Codec(pickle.dumps, pickle.loads),
+                kelix.Codec(pickle.dumps, pickle.loads),
+                (1, "a"),
+                {2, 3},
+            ),
             (kelix.raw, kelix.text, b"k", "text"),
             (bytes, int, b"k", 2**64 - 1),
             (int, int, 2**63, 5),
@@ -141,7 +149,9 @@ class Mappings(unittest.TestCase):
         table.update({f"{letter}{number:04}": str(number) for letter in "abc" for number in range(700)})
         self.assertEqual(len(table), 2100)
         self.assertEqual(len(list(table.items(prefix="b"))), 700)
-        self.assertEqual(list(table.values(start="b0690", prefix="b")), [str(number) for number in range(690, 700)])
+        self.assertEqual(
+            list(table.values(start="b0690", prefix="b")), [str(number) for number in range(690, 700)]
+        )
         self.assertEqual(list(table.keys(stop="a0002")), ["a0000", "a0001"])
         self.assertEqual(list(table.keys(prefix="b", limit=0)), [])
         self.assertIn("b0001", table.keys(prefix="b"))
@@ -222,7 +232,10 @@ class Items(unittest.TestCase):
         table = fresh(key=str)
         table.put("ulm", attributes={"country": b"de"})
         table.put("ada", b"Lovelace", attributes={"born": b"1815"}, links={"city": (table, "ulm")})
-        table.put("bob", links={"knows": [(table, "ada"), (table, "none", b"since 1830")], "city": (table.name, "ulm")})
+        table.put(
+            "bob",
+            links={"knows": [(table, "ada"), (table, "none", b"since 1830")], "city": (table.name, "ulm")},
+        )
         bob = table.item("bob")
         self.assertEqual(bob.links["knows"][1], kelix.Link(table.name, b"none", b"since 1830"))
         self.assertEqual(bob.follow("city").attributes, {"country": b"de"})
@@ -231,7 +244,9 @@ class Items(unittest.TestCase):
         with self.assertRaises(kelix.NoSuchAttribute):
             bob.follow("nothing")
         self.assertEqual(sorted(table.attribute_names()), ["born", "city", "country", "knows"])
-        walked = [(visit.item.key, visit.origin, visit.depth) for visit in table.walk("bob", ["knows", "city"])]
+        walked = [
+            (visit.item.key, visit.origin, visit.depth) for visit in table.walk("bob", ["knows", "city"])
+        ]
         self.assertEqual(walked[0], (b"bob", None, 0))
         self.assertEqual(sorted(key for key, _, _ in walked), [b"ada", b"bob", b"ulm"])
         walk = table.walk(["bob"], ["knows", "city"], depth=5, depth_first=True)
@@ -290,7 +305,9 @@ class Processes(unittest.TestCase):
         self.assertEqual([table[b"%d" % number] for number in range(4)], [b"199"] * 4)
 
     def test_a_fork_of_which_python_is_not_told(self) -> None:
-        """A library in C forks: the first operation finds that out, and is an error; then sessions of its own follow."""
+        """A library in C forks: the first operation finds that out, and is an error; then sessions of its own
+        follow.
+        """
         store = kelix.connect(SERVER.directory)
         table = fresh_full()
         with store.build("forked.in.c", {"c": "hash"}) as build:
@@ -374,7 +391,10 @@ class Processes(unittest.TestCase):
             build["p"][b"k"] = b"v"
         with self.assertRaises(TypeError):
             pickle.dumps(kelix.connect(SERVER.directory).view("pickled"))
-        for error in (kelix.errors.NoSuchTable("x", True, "unknown", "get", 7), kelix.errors.VersionMismatch("y")):
+        for error in (
+            kelix.errors.NoSuchTable("x", True, "unknown", "get", 7),
+            kelix.errors.VersionMismatch("y"),
+        ):
             copy = pickle.loads(pickle.dumps(error))
             parts = ("kind", "retry", "effect", "operation", "needed_bytes")
             for part in parts:
@@ -440,7 +460,9 @@ time.sleep(0.3)
 print("ends")
 """
         for _ in range(3):
-            done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60
+            )
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "ends\n", ""))
 
 
@@ -448,7 +470,9 @@ class Datasets(unittest.TestCase):
     def test_a_view_stays_what_it_is(self) -> None:
         store = kelix.connect(SERVER.directory)
         for round in (b"1", b"2"):
-            with store.build("shop", {"products": "hash", "orders": kelix.NewTable("ordered", overlay=True)}) as build:
+            with store.build(
+                "shop", {"products": "hash", "orders": kelix.NewTable("ordered", overlay=True)}
+            ) as build:
                 build["products"].update((b"%d" % number, round) for number in range(3000))
                 build.table("orders", key=str).put("o", b"x", links={"of": (build["products"], b"7")})
             self.assertEqual((build.built.items, build.built.links, build.built.dangling), (3001, 1, 0))
@@ -501,7 +525,12 @@ class Ends(unittest.TestCase):
             table = store["t.closed"]
             table[b"k"] = b"v"
             iterator = iter(table)
-        for use in (lambda: table[b"k"], lambda: store.tables(), lambda: next(iterator), lambda: store.view("x")):
+        for use in (
+            lambda: table[b"k"],
+            lambda: store.tables(),
+            lambda: next(iterator),
+            lambda: store.view("x"),
+        ):
             with self.assertRaises(kelix.InvalidArgument):
                 use()
         store.close()

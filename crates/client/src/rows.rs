@@ -133,8 +133,8 @@ impl Rows {
         self.room.all()
     }
 
-    /// Takes what [`Rows::data`] shows, for whoever keeps it longer than until the next scan. Entries and cells
-    /// stay, and tell where keys, values and attributes stand in it.
+    /// Takes what [`Rows::data`] shows, for whoever keeps it longer than until the next scan. Entries and
+    /// cells stay, and tell where keys, values and attributes stand in it.
     pub fn take_data(&mut self) -> Vec<u8> {
         self.room.take()
     }
