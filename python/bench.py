@@ -2,8 +2,8 @@
 
     python bench.py [KEYS]
 
-It starts a server of its own (`$KELIX`, or target/release/kelix) and verifies values as it goes. Without py-lmdb its line is
-missing, and says so.
+It starts a server of its own (`$KELIX`, or target/release/kelix) and verifies values as it goes. Without
+py-lmdb its line is missing, and says so.
 """
 
 import random
@@ -65,7 +65,9 @@ def main() -> None:
         rows["table[key]"] = (Getter(table), 1)
         rows["table.get(key)"] = (lambda keys, get=table.get: [get(key) for key in keys], 1)
         rows["multi_get of 500, a key"] = (
-            lambda keys: [value for at in range(0, BLOCK, BATCH) for value in table.multi_get(keys[at : at + BATCH])],
+            lambda keys: [
+                value for at in range(0, BLOCK, BATCH) for value in table.multi_get(keys[at : at + BATCH])
+            ],
             1,
         )
 
@@ -105,7 +107,9 @@ def main() -> None:
         arrow(store)
 
 
-def lmdb_of(rows: dict[str, tuple[Callable[[list[bytes]], object], int]], path: str, pairs: dict[bytes, bytes]) -> None:
+def lmdb_of(
+    rows: dict[str, tuple[Callable[[list[bytes]], object], int]], path: str, pairs: dict[bytes, bytes]
+) -> None:
     try:
         import lmdb
     except ImportError:

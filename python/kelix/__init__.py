@@ -9,10 +9,11 @@
 import os as _os
 
 from . import _kelix, errors
-from ._kelix import ArrowBatch, ArrowScan, Item, Link, Visit, Walk
+from ._kelix import ArrowBatch, ArrowScan, Completion, Item, Link, Page, Visit, Walk
 from .codecs import Codec, json, number, raw, text
 from .errors import *  # noqa: F403
 from .errors import Error
+from .queue import Queue
 from .store import Build, BuildTable, Built, Cost, NewTable, Store, View, connect
 from .table import ANY, Compared, Scan, Table
 
@@ -27,11 +28,14 @@ __all__ = [
     "Built",
     "Codec",
     "Compared",
+    "Completion",
     "Cost",
     "Error",
     "Item",
     "Link",
     "NewTable",
+    "Page",
+    "Queue",
     "Scan",
     "Store",
     "Table",

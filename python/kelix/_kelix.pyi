@@ -6,6 +6,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from typing_extensions import Buffer
 
 from .codecs import Codec
+from .errors import Error
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -163,15 +164,27 @@ class Table(Generic[K, V]):
         """Deletes all keys that are there when their turn comes."""
     def item(self, key: K) -> Item | None:
         """The item with attributes, links, version and flags; `None`: it is absent."""
+    def get_into(self, key: K, buffer: Any) -> int | None:
+        """Copies a value into writable memory. Returns how many bytes it has; `None`: the key is absent.
+
+        `BufferTooSmall` says by `needed_bytes` how many bytes it would take, and then nothing was written.
+        """
+    def value_bytes(self, key: K) -> int | None:
+        """How many bytes a value has; `None`: the key is absent. The value is not read."""
     def get_range(self, key: K, start: int, length: int) -> bytes | None:
         """Bytes of a value, from a place in it on; `None`: the key is absent."""
     def multi_get(self, keys: Iterable[K] | Buffer) -> list[V | None]:
         """The values of many keys, in order; `None` where one is absent.
 
-        Keys are a sequence; or an array of uint8 with a key a row, of a table of bytes, or one of uint64, of numbers.
+        Keys are a sequence; or an array of uint8 with a key a row, of a table of bytes, or one of uint64, of
+        numbers.
         """
+    def multi_item(self, keys: Iterable[K] | Buffer) -> list[Item | None]:
+        """The items of many keys, in order; `None` where one is absent."""
     def rows(self, keys: Iterable[K] | Buffer, out: Any) -> bytearray:
-        """Copies values into the rows of writable memory: zeros, and 0 in what is returned, where a key is absent."""
+        """Copies values into the rows of writable memory: zeros, and 0 in what is returned, where a key is
+        absent.
+        """
     def attribute_names(self) -> list[str]:
         """The names of attributes and links that items of the table have had."""
     def _rows(self, what: str, range: dict[str, Any]) -> Rows: ...
@@ -188,3 +201,80 @@ class Table(Generic[K, V]):
     def _arrow(self, keys: Iterable[K] | Buffer) -> ArrowBatch: ...
     def _arrow_scan(self, range: dict[str, Any], attributes: list[str]) -> ArrowScan: ...
     def _key_bytes(self, key: K) -> bytes: ...
+
+class Completion:
+    """A submitted operation that has ended."""
+
+    @property
+    def number(self) -> int:
+        """The number that its caller gave it."""
+    @property
+    def error(self) -> Error | None:
+        """The error with which it failed; `None`: it did not."""
+    def result(self) -> Any:
+        """What it brought; raises the error with which it failed.
+
+        Of `get` the value, or `None`; of `item` and `follow` the `Item`, or `None`; of puts the version; of
+        `delete` whether the key was there; of what has an expected version a `Compared`; of scans a `Page`.
+        """
+
+class Page:
+    """A page of a scan."""
+
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The pairs of keys and values."""
+    @property
+    def is_last(self) -> bool:
+        """Whether no page comes behind this one."""
+    def __len__(self) -> int: ...
+
+class Queue:
+    def __new__(cls, store: Store) -> Self: ...
+    def get(self, table: Table[K, Any], key: K, number: int) -> None:
+        """Submits a get: its result is the value, `None` where the key is absent."""
+    def item(self, table: Table[K, Any], key: K, number: int) -> None:
+        """Submits a get of an item."""
+    def put(self, table: Table[K, V], key: K, value: V, number: int) -> None:
+        """Submits a put: its result is the version."""
+    def delete(self, table: Table[K, Any], key: K, number: int) -> None:
+        """Submits a delete: its result is whether the key was there."""
+    def compare_and_set(
+        self, table: Table[K, V], key: K, expected: int | None, value: V, number: int
+    ) -> None:
+        """Submits a put that is done if the key has this version (`None`: if it is absent)."""
+    def compare_and_delete(self, table: Table[K, Any], key: K, expected: int, number: int) -> None:
+        """Submits a delete that is done if the key has this version."""
+    def follow(self, item: Item, name: str, number: int) -> None:
+        """Submits the read of what an item's first link of a name leads to."""
+    def next_page(self, page: Page, number: int) -> None:
+        """Submits the page behind one, which is not the last."""
+    def poll(self, most: int | None = None) -> list[Completion]:
+        """Begins what was submitted, and returns what has ended: `most` completions at most.
+
+        It waits only to send a value of more than 32 KiB. After a poll that brought nothing `fileno` becomes
+        readable when there is more; wait with a time-out, since what is not answered in time ends with the
+        next poll after that.
+        """
+    def fileno(self) -> int: ...
+    @property
+    def past_connections(self) -> int:
+        """How many connections there were before this one: when that has grown, `fileno` is another."""
+    @property
+    def is_detached(self) -> bool:
+        """Whether the connection is lost, and no other one is made yet."""
+    def __len__(self) -> int:
+        """How many operations no poll has brought yet."""
+    def close(self) -> None:
+        """Ends the queue's session. What is under way is given up: a write may be done or not."""
+    def _put_item(
+        self,
+        table: Table[K, Any],
+        key: K,
+        value: tuple[Any] | None,
+        extras: dict[str, Any],
+        conditional: bool,
+        expected: int | None,
+        number: int,
+    ) -> None: ...
+    def _scan(self, table: Table[Any, Any], range: dict[str, Any], number: int) -> None: ...
+    def _try_get(self, table: Table[K, V], key: K) -> tuple[V] | tuple[()] | None: ...

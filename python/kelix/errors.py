@@ -1,7 +1,7 @@
 """The exceptions of Kelix: one base, and a class for each kind of error.
 
-Each says what a caller wants to know: its kind, whether the same call may succeed later, whether a write took effect,
-which operation it was, and how many bytes a value has that did not fit.
+Each says what a caller wants to know: its kind, whether the same call may succeed later, whether a write took
+effect, which operation it was, and how many bytes a value has that did not fit.
 """
 
 from typing import Any, Literal
@@ -46,7 +46,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class NoSuchTable(Error, LookupError):
-    """There is no such table or dataset. Not a `KeyError`, which `get` and `in` would take for an absent key."""
+    """There is no such table or dataset. Not a `KeyError`, which `get` would take for an absent key."""
 
     kind = "no such table"
 

@@ -5,12 +5,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from . import _kelix
 from ._kelix import Link
 from .codecs import Codec, codec_of, raw
+from .queue import Queue
 from .table import _BATCH, _MISSING, Table, Target, links_of
+
+if TYPE_CHECKING:
+    from .aio import AsyncSession
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,8 +72,8 @@ class Store:
     ) -> Table[Any, Any]:
         """A table with other keys and values than bytes.
 
-        `kind` is what it has to be, and what it is made as: "hash", "ordered" (by bytes), "numbers", or "inline"
-        (numbers with 8 bytes each).
+        `kind` is what it has to be, and what it is made as: "hash", "ordered" (by bytes), "numbers", or
+        "inline" (numbers with 8 bytes each).
         """
         return Table(self, name, kind, codec_of(key), codec_of(value))
 
@@ -103,9 +107,21 @@ class Store:
     def build(self, dataset: str, tables: "Mapping[str, str | NewTable]") -> "Build":
         """Builds a generation of a dataset: its tables, with the kind of each.
 
-        A context manager. At its end the generation is put in force; after an exception nothing is left of it.
+        A context manager. At its end the generation is put in force; after an exception nothing is left of
+        it.
         """
         return Build(self, dataset, tables)
+
+    def queue(self) -> Queue:
+        """A queue of operations that are submitted and polled for, with a session of its own."""
+        return Queue(self)
+
+    def aio(self) -> "AsyncSession":
+        """A session for the tasks of an event loop: `async with store.aio() as session`."""
+        # Most programs have no event loop, and asyncio takes memory and time to import.
+        from .aio import AsyncSession
+
+        return AsyncSession(self)
 
     def statistics(self) -> dict[str, Any]:
         """What the server tells of itself."""
@@ -139,7 +155,7 @@ class Cost(NamedTuple):
 
 
 class View:
-    """Tables of one generation of a dataset, which stays what it is for as long as the view is kept and used."""
+    """Tables of one generation of a dataset, which stays what it is as long as the view is kept and used."""
 
     def __init__(self, store: Store, dataset: str, view: _kelix.View) -> None:
         self._store = store
@@ -215,7 +231,9 @@ class Build:
     """A generation that is being built."""
 
     def __init__(self, store: Store, dataset: str, tables: "Mapping[str, str | NewTable]") -> None:
-        new = {name: table if isinstance(table, NewTable) else NewTable(table) for name, table in tables.items()}
+        new = {
+            name: table if isinstance(table, NewTable) else NewTable(table) for name, table in tables.items()
+        }
         self._raw = _kelix.Build(store._raw, dataset, [(name, *table) for name, table in new.items()])
         self._names = self._raw.tables()
         #: What was built, once it is in force.
@@ -253,7 +271,9 @@ class Build:
     @overload
     def table(self, name: str, *, value: type[V] | Codec[V]) -> "BuildTable[bytes, V]": ...
     @overload
-    def table(self, name: str, *, key: type[K] | Codec[K], value: type[V] | Codec[V]) -> "BuildTable[K, V]": ...
+    def table(
+        self, name: str, *, key: type[K] | Codec[K], value: type[V] | Codec[V]
+    ) -> "BuildTable[K, V]": ...
     def table(self, name: str, *, key: Any = raw, value: Any = raw) -> "BuildTable[Any, Any]":
         """One of the tables, with other keys and values than bytes."""
         return BuildTable(self, name, codec_of(key), codec_of(value))
@@ -328,10 +348,11 @@ def connect(
 ) -> Store:
     """Connects to a store.
 
-    `address` is a run directory, or `HOST:PORT`; without it the default directory. `timeout` is how many seconds a
-    request may take, and `retry_for` for how many more a session tries to connect again. With `durable` writes are
-    on the server's disk before they return. `fabric` insists on "shm", "tcp" or "verbs". `tls` is a file of certificates
-    of servers that are believed; `certificate` and `key` are this client's own.
+    `address` is a run directory, or `HOST:PORT`; without it the default directory. `timeout` is how many
+    seconds a request may take, and `retry_for` for how many more a session tries to connect again. With
+    `durable` writes are on the server's disk before they return. `fabric` insists on "shm", "tcp" or "verbs".
+    `tls` is a file of certificates of servers that are believed; `certificate` and `key` are this client's
+    own.
     """
     paths = {"address": address, "tls": tls, "certificate": certificate, "key": key}
     texts = {name: None if path is None else os.fspath(path) for name, path in paths.items()}

@@ -1,6 +1,15 @@
 """Tables as mappings."""
 
-from collections.abc import Iterable, Iterator, ItemsView, KeysView, Mapping, MutableMapping, Sequence, ValuesView
+from collections.abc import (
+    Iterable,
+    Iterator,
+    ItemsView,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    Sequence,
+    ValuesView,
+)
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, Union, cast
 
@@ -162,9 +171,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
     _key_codec: Codec[K]
     _value_codec: Codec[V]
 
-    def __new__(
-        cls, of: "Store | View", name: str, kind: str | None, key: Codec[K], value: Codec[V]
-    ) -> Self:
+    def __new__(cls, of: "Store | View", name: str, kind: str | None, key: Codec[K], value: Codec[V]) -> Self:
         table = super().__new__(cls, of._raw, name, kind, key, value)
         table._of = of
         table._kind = kind
@@ -182,19 +189,39 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
     __hash__ = None  # type: ignore[assignment]
 
     def keys(
-        self, *, prefix: Any = None, start: Any = None, stop: Any = None, backwards: bool = False, limit: int | None = None
+        self,
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        backwards: bool = False,
+        limit: int | None = None,
     ) -> Keys[K]:
-        """The keys, or those of a range: from `start` on to below `stop`, that begin with `prefix`, `limit` at most."""
+        """The keys, or those of a range: from `start` on to below `stop`, that begin with `prefix`, `limit`
+        at most.
+        """
         return Keys(self, Range(prefix, start, stop, backwards, limit))
 
     def values(
-        self, *, prefix: Any = None, start: Any = None, stop: Any = None, backwards: bool = False, limit: int | None = None
+        self,
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        backwards: bool = False,
+        limit: int | None = None,
     ) -> Values[V]:
         """The values, or those of a range."""
         return Values(self, Range(prefix, start, stop, backwards, limit))
 
     def items(
-        self, *, prefix: Any = None, start: Any = None, stop: Any = None, backwards: bool = False, limit: int | None = None
+        self,
+        *,
+        prefix: Any = None,
+        start: Any = None,
+        stop: Any = None,
+        backwards: bool = False,
+        limit: int | None = None,
     ) -> Items[K, V]:
         """Pairs of keys and values, or those of a range."""
         return Items(self, Range(prefix, start, stop, backwards, limit))
@@ -216,7 +243,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
         return Scan(self, Range(prefix, start, stop, backwards, limit), attributes)
 
     def arrow(self, keys: "Iterable[K] | Buffer") -> ArrowBatch:
-        """An object with `__arrow_c_array__`: columns `key` and `value`, which is null where a key is absent."""
+        """An object with `__arrow_c_array__`: columns `key` and `value`, null where a key is absent."""
         return self._arrow(keys)
 
     def update(self, other: Any = (), /, **more: Any) -> None:
@@ -296,17 +323,13 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
     ) -> int:
         """Puts an item, and returns its version.
 
-        It may have attributes and links besides a value, or in place of one; 32 bits of flags; and an end, in seconds
-        from now. With `expected` it is put if the key has that version (`None`: if it is absent); otherwise
-        `VersionMismatch` is raised.
+        It may have attributes and links besides a value, or in place of one; 32 bits of flags; and an end, in
+        seconds from now. With `expected` it is put if the key has that version (`None`: if it is absent);
+        otherwise `VersionMismatch` is raised.
         """
         done, version = self._put_any(key, value, attributes, links, flags, expires_in, expected)
         if not done:
-            error = VersionMismatch(
-                f"put: version mismatch: the key has version {version}, not {expected}", operation="put"
-            )
-            error.found = version
-            raise error
+            raise mismatch("put", version, expected)
         assert version is not None
         return version
 
@@ -320,14 +343,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
         expires_in: float | None,
         expected: int | None | _Any,
     ) -> tuple[bool, int | None]:
-        if value is _MISSING and not attributes and not links:
-            raise TypeError("an item has a value, attributes or links")
-        extras = {
-            "attributes": list((attributes or {}).items()),
-            "links": links_of(links),
-            "flags": flags,
-            "expires_in": expires_in,
-        }
+        extras = extras_of(value, attributes, links, flags, expires_in)
         conditional = not isinstance(expected, _Any)
         version = None if isinstance(expected, _Any) else expected
         if value is _MISSING:
@@ -354,19 +370,49 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
             return self.discard(key)
         done, version = self._delete_if(key, expected)
         if not done and version is not None:
-            error = VersionMismatch(
-                f"delete: version mismatch: the key has version {version}, not {expected}", operation="delete"
-            )
-            error.found = version
-            raise error
+            raise mismatch("delete", version, expected)
         return done
 
     def walk(
-        self, keys: K | Iterable[K], links: Sequence[str], *, depth: int | None = None, depth_first: bool = False
+        self,
+        keys: K | Iterable[K],
+        links: Sequence[str],
+        *,
+        depth: int | None = None,
+        depth_first: bool = False,
     ) -> Walk:
         """Visits what links of these names lead to, from one key or several, each item once."""
         one = isinstance(keys, (bytes, str, int))
         return self._walk(cast(Any, [keys] if one else keys), list(links), depth, depth_first)
+
+
+def mismatch(operation: str, found: int | None, expected: object) -> VersionMismatch:
+    """The error of a write with an expected version that the key does not have."""
+    has = "is absent" if found is None else f"has version {found}"
+    wanted = "absent" if expected is None else f"version {expected}"
+    error = VersionMismatch(
+        f"{operation}: version mismatch: the key {has}, not {wanted}", operation=operation
+    )
+    error.found = found
+    return error
+
+
+def extras_of(
+    value: Any,
+    attributes: Mapping[str, bytes] | None,
+    links: "Mapping[str, Target | Sequence[Target]] | None",
+    flags: int,
+    expires_in: float | None,
+) -> dict[str, Any]:
+    """What is put besides the value."""
+    if value is _MISSING and not attributes and not links:
+        raise TypeError("an item has a value, attributes or links")
+    return {
+        "attributes": list((attributes or {}).items()),
+        "links": links_of(links),
+        "flags": flags,
+        "expires_in": expires_in,
+    }
 
 
 def links_of(

@@ -1,32 +1,50 @@
-//! Tables as Arrow data, by the C interfaces of Arrow: structures that pyarrow, polars, duckdb and others read, with
-//! functions in them by which they are released.
+//! Tables as Arrow data, by the C interfaces of Arrow: structures that pyarrow, polars, duckdb and others
+//! read, with functions in them by which they are released.
 //!
-//! Layout: one batch is an array of structs with the children `key`, `value`, and one for each attribute that is
-//! wanted. Each child is `binary` (offsets of 32 bits), `utf8` or `uint64`, by the table's codecs; attributes are `binary`, and
-//! null where an item has none. The specification is "The Arrow C data interface" and "The Arrow C stream interface".
+//! Layout: one batch is an array of structs with the children `key`, `value`, and one for each attribute that
+//! is wanted. Each child is bytes, text or `uint64`, by the table's codecs; attributes are bytes, and null
+//! where an item has none. Bytes and text are `binary_view` and `utf8_view`: of each value 16 bytes, with the
+//! value in them if it has 12 at most, and else with where it stands in the buffer into which the client has
+//! copied it. Consumers that ask for `binary` or `utf8` by the requested schema get those, which are one more
+//! copy. The specification is "The Arrow C data interface", "The Arrow C stream interface", and of views
+//! "Arrow columnar format".
 //!
-//! Who owns what: a structure owns its private data, which owns its children, until `release` is called or somebody moves it,
-//! who then sets `release` to null where it stood. So dropping a structure releases it if nobody has moved it.
+//! The client's buffer is shared by all columns of a batch, and goes with the last of them. Offsets of views
+//! have 31 bits. So a buffer that is longer is told as several pieces, which begin every 2^30 bytes and
+//! overlap: a value stands as a whole in the piece in which it begins, since a piece is nearly 2^31 bytes
+//! long.
+//!
+//! Who owns what: a structure owns its private data, which owns its children, until `release` is called or
+//! somebody moves it, who then sets `release` to null where it stood. So dropping a structure releases it if
+//! nobody has moved it.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::any::Any;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex};
 
-use kelix::{Error, ErrorKind, PausedScan, Result, Rows, Scan, Values};
+use kelix::{Cell, Error, ErrorKind, PausedScan, Result, Rows, Scan, Values};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::batch::Strings;
 use crate::codec::Codec;
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, message};
 use crate::sessions::{Local, forks};
 use crate::table::Place;
 
-/// Rows of a batch at most.
-const BATCH_ROWS: u64 = 1 << 16;
-/// Bytes of a column after which a batch ends, so that its offsets fit into 32 bits.
+/// Rows of a stream's first batch, and of a batch at most.
+const BATCH_ROWS_FIRST: u64 = 1 << 10;
+const BATCH_ROWS_MAX: u64 = 1 << 16;
+/// Bytes that the next batch is to have at most, as far as the rows before it tell.
+const BATCH_BYTES: u64 = 64 << 20;
+/// Bytes of a column with offsets of 32 bits after which a batch ends.
 const COLUMN_BYTES: usize = 1 << 30;
+/// Where the pieces of a long buffer begin: every so many bytes.
+const PIECE_BYTES: usize = 1 << 30;
+/// Longest value that stands in its view.
+const INLINE_BYTES: usize = 12;
 const NULLABLE: i64 = 2;
 const EIO: c_int = 5;
 
@@ -77,8 +95,8 @@ const _: () = {
     );
 };
 
-// SAFETY: all that a structure points to is owned by its private data, which is Send; it is used by one thread at a time, as
-// the specification says.
+// SAFETY: all that a structure points to is owned by its private data, which is Send; it is used by one
+// thread at a time, as the specification says.
 unsafe impl Send for ArrowSchema {}
 // SAFETY: as above.
 unsafe impl Send for ArrowArray {}
@@ -94,19 +112,28 @@ struct SchemaData {
 enum Buffer {
     Bytes(Vec<u8>),
     Offsets(Vec<i32>),
+    Lengths(Vec<i64>),
     Words(Vec<u64>),
+    Views(Vec<u128>),
+    /// A part of the memory of the array's owner, from a byte on.
+    Piece(*const u8),
 }
+
+/// Memory that arrays share.
+type Owner = Arc<dyn Any + Send + Sync>;
 
 struct ArrayData {
     /// What `pointers` points to.
     _buffers: Vec<Option<Buffer>>,
+    _owner: Option<Owner>,
     pointers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
 }
 
 unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: the caller has a structure that was not released. Its private data was made by `ArrowSchema::new` with
-    // `Box::into_raw`, and so were the children in it; each is taken back once, since `release` is null afterwards.
+    // SAFETY: the caller has a structure that was not released. Its private data was made by
+    // `ArrowSchema::new` with `Box::into_raw`, and so were the children in it; each is taken back once, since
+    // `release` is null afterwards.
     unsafe {
         let data = Box::from_raw((*schema).private_data.cast::<SchemaData>());
         (*schema).release = None;
@@ -178,10 +205,12 @@ impl ArrowSchema {
 }
 
 impl ArrowArray {
+    /// An array whose buffers are its own, or pieces of the owner's memory.
     fn new(
         length: usize,
         null_count: usize,
         buffers: Vec<Option<Buffer>>,
+        owner: Option<Owner>,
         children: Vec<ArrowArray>,
     ) -> ArrowArray {
         let pointers = buffers
@@ -190,11 +219,14 @@ impl ArrowArray {
                 None => null(),
                 Some(Buffer::Bytes(bytes)) => bytes.as_ptr().cast(),
                 Some(Buffer::Offsets(offsets)) => offsets.as_ptr().cast(),
+                Some(Buffer::Lengths(lengths)) => lengths.as_ptr().cast(),
                 Some(Buffer::Words(words)) => words.as_ptr().cast(),
+                Some(Buffer::Views(views)) => views.as_ptr().cast(),
+                Some(Buffer::Piece(start)) => start.cast(),
             })
             .collect();
         let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
-        let mut data = Box::new(ArrayData { _buffers: buffers, pointers, children });
+        let mut data = Box::new(ArrayData { _buffers: buffers, _owner: owner, pointers, children });
         ArrowArray {
             length: length as i64,
             null_count: null_count as i64,
@@ -255,76 +287,188 @@ impl Types {
         Types { key: of(key), value: of(value) }
     }
 
-    fn schema(self, attributes: &[String], absent: bool) -> ArrowSchema {
-        let column = |name: &str, of: Type, flags| {
-            let format = match of {
-                Type::Binary => "z",
-                Type::Text => "u",
-                Type::NumberKey | Type::Number => "L",
-            };
-            ArrowSchema::new(format, name, flags, Vec::new())
-        };
-        let mut columns =
-            vec![column("key", self.key, 0), column("value", self.value, if absent { NULLABLE } else { 0 })];
-        columns.extend(attributes.iter().map(|name| column(name, Type::Binary, NULLABLE)));
-        ArrowSchema::new("+s", "", 0, columns)
+    /// The columns: their names, types, and whether they can be null.
+    fn columns(self, attributes: &[String], absent: bool) -> Vec<Column> {
+        let column =
+            |name: &str, of, is_nullable| Column { name: name.into(), of, is_nullable, is_plain: false };
+        let mut columns = vec![column("key", self.key, false), column("value", self.value, absent)];
+        columns.extend(attributes.iter().map(|name| column(name, Type::Binary, true)));
+        columns
     }
+}
+
+/// A column of a batch.
+struct Column {
+    name: String,
+    of: Type,
+    is_nullable: bool,
+    /// It is `binary` or `utf8`, and no view.
+    is_plain: bool,
+}
+
+impl Column {
+    fn format(&self) -> &'static str {
+        match (self.of, self.is_plain) {
+            (Type::Binary, true) => "z",
+            (Type::Binary, false) => "vz",
+            (Type::Text, true) => "u",
+            (Type::Text, false) => "vu",
+            (Type::NumberKey | Type::Number, _) => "L",
+        }
+    }
+
+    /// The column's array of so many rows, of which each has bytes, that stand in the owner's memory, or is
+    /// null.
+    fn array<'b>(
+        &self,
+        rows: usize,
+        (memory, owner): (&[u8], Owner),
+        bytes: impl Fn(usize) -> Option<&'b [u8]>,
+    ) -> Result<ArrowArray> {
+        let (validity, nulls) = if self.is_nullable { validity(rows, &bytes) } else { (None, 0) };
+        // A row that is null has no bytes.
+        let bytes = |row| bytes(row).unwrap_or_default();
+        if self.of == Type::Text {
+            let is_text = |row: &usize| std::str::from_utf8(bytes(*row)).is_ok();
+            if let Some(row) = (0..rows).find(|row| !is_text(row)) {
+                return Err(wrong(format!("row {row} is no text in UTF-8")));
+            }
+        }
+        let mut buffers = vec![validity];
+        match self.of {
+            Type::NumberKey => buffers.push(Some(words(rows, bytes, nulls > 0, u64::from_be_bytes)?)),
+            Type::Number => buffers.push(Some(words(rows, bytes, nulls > 0, u64::from_le_bytes)?)),
+            Type::Binary | Type::Text if self.is_plain => buffers.extend(plain(rows, bytes)?.map(Some)),
+            Type::Binary | Type::Text => {
+                buffers.extend(views(rows, bytes, memory)?.into_iter().map(Some));
+                return Ok(ArrowArray::new(rows, nulls, buffers, Some(owner), Vec::new()));
+            }
+        }
+        Ok(ArrowArray::new(rows, nulls, buffers, None, Vec::new()))
+    }
+}
+
+fn schema(columns: &[Column]) -> ArrowSchema {
+    let child = |column: &Column| {
+        let flags = if column.is_nullable { NULLABLE } else { 0 };
+        ArrowSchema::new(column.format(), &column.name, flags, Vec::new())
+    };
+    ArrowSchema::new("+s", "", 0, columns.iter().map(child).collect())
+}
+
+/// Makes those columns plain that a consumer's schema has as `binary` or `utf8`. A producer gives what it
+/// has, whatever else is asked for.
+fn grant(requested: Option<Bound<'_, PyAny>>, columns: &mut [Column]) -> PyResult<()> {
+    let Some(requested) = requested.filter(|requested| !requested.is_none()) else { return Ok(()) };
+    let requested = requested.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?;
+    // SAFETY: a capsule of this name has a schema that was not released, as the specification says; names are
+    // texts or null, formats texts, and there are as many children as it says.
+    unsafe {
+        let requested = requested.cast::<ArrowSchema>().as_ref();
+        if requested.release.is_none() || requested.n_children <= 0 {
+            return Ok(());
+        }
+        for child in std::slice::from_raw_parts(requested.children, requested.n_children as usize) {
+            let ArrowSchema { name, format, .. } = **child;
+            if name.is_null() || !matches!(CStr::from_ptr(format).to_bytes(), b"z" | b"u") {
+                continue;
+            }
+            let name = CStr::from_ptr(name).to_bytes();
+            let wanted = columns.iter_mut().filter(|column| column.name.as_bytes() == name);
+            wanted.for_each(|column| column.is_plain = true);
+        }
+    }
+    Ok(())
 }
 
 fn wrong(context: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, "arrow", context)
 }
 
-/// A column of so many rows, of which each has bytes or is null.
-fn column<'b>(of: Type, rows: usize, bytes: impl Fn(usize) -> Option<&'b [u8]>) -> Result<ArrowArray> {
-    let nulls = (0..rows).filter(|row| bytes(*row).is_none()).count();
-    let validity = (nulls > 0).then(|| {
-        let mut bits = vec![0u8; rows.div_ceil(8)];
-        (0..rows).filter(|row| bytes(*row).is_some()).for_each(|row| bits[row / 8] |= 1 << (row % 8));
-        Buffer::Bytes(bits)
-    });
-    if matches!(of, Type::NumberKey | Type::Number) {
-        let mut words = Vec::with_capacity(rows);
-        for row in 0..rows {
-            let word: [u8; 8] = bytes(row)
-                .unwrap_or(&[0; 8])
-                .try_into()
-                .map_err(|_| wrong(format!("row {row} is no number: numbers have 8 bytes")))?;
-            words.push(if of == Type::NumberKey {
-                u64::from_be_bytes(word)
-            } else {
-                u64::from_le_bytes(word)
-            });
-        }
-        return Ok(ArrowArray::new(rows, nulls, vec![validity, Some(Buffer::Words(words))], Vec::new()));
+/// A bit a row, which says that the row is not null; and how many are null. No bits where none is.
+fn validity<'b>(rows: usize, bytes: impl Fn(usize) -> Option<&'b [u8]>) -> (Option<Buffer>, usize) {
+    let (mut bits, mut nulls) = (vec![0u8; rows.div_ceil(8)], rows);
+    for row in (0..rows).filter(|row| bytes(*row).is_some()) {
+        bits[row / 8] |= 1 << (row % 8);
+        nulls -= 1;
     }
-    let all: usize = (0..rows).filter_map(&bytes).map(<[u8]>::len).sum();
+    ((nulls > 0).then_some(Buffer::Bytes(bits)), nulls)
+}
+
+/// Numbers. A row without bytes is 0 where rows can be null.
+fn words<'b>(
+    rows: usize,
+    bytes: impl Fn(usize) -> &'b [u8],
+    has_nulls: bool,
+    number: impl Fn([u8; 8]) -> u64,
+) -> Result<Buffer> {
+    let mut words = Vec::with_capacity(rows);
+    for row in 0..rows {
+        words.push(match bytes(row).try_into() {
+            Ok(bytes) => number(bytes),
+            Err(_) if has_nulls && bytes(row).is_empty() => 0,
+            Err(_) => return Err(wrong(format!("row {row} is no number: numbers have 8 bytes"))),
+        });
+    }
+    Ok(Buffer::Words(words))
+}
+
+/// Offsets of 32 bits, and the bytes.
+fn plain<'b>(rows: usize, bytes: impl Fn(usize) -> &'b [u8]) -> Result<[Buffer; 2]> {
+    let all: usize = (0..rows).map(|row| bytes(row).len()).sum();
     if i32::try_from(all).is_err() {
-        return Err(wrong(format!("a column of {all} bytes: one has 2 GiB at most")));
+        return Err(wrong(format!("a column of {all} bytes: one without views has 2 GiB at most")));
     }
     let (mut data, mut offsets) = (Vec::with_capacity(all), Vec::with_capacity(rows + 1));
     offsets.push(0);
     for row in 0..rows {
-        let bytes = bytes(row).unwrap_or_default();
-        if of == Type::Text && std::str::from_utf8(bytes).is_err() {
-            return Err(wrong(format!("row {row} is no text in UTF-8")));
-        }
-        data.extend_from_slice(bytes);
+        data.extend_from_slice(bytes(row));
         offsets.push(data.len() as i32);
     }
-    let buffers = vec![validity, Some(Buffer::Offsets(offsets)), Some(Buffer::Bytes(data))];
-    Ok(ArrowArray::new(rows, nulls, buffers, Vec::new()))
+    Ok([Buffer::Offsets(offsets), Buffer::Bytes(data)])
+}
+
+/// Views of bytes that stand in this memory, its pieces, and their lengths.
+fn views<'b>(rows: usize, bytes: impl Fn(usize) -> &'b [u8], memory: &[u8]) -> Result<Vec<Buffer>> {
+    let is_one_piece = i32::try_from(memory.len()).is_ok();
+    let mut views = Vec::with_capacity(rows);
+    for row in 0..rows {
+        let bytes = bytes(row);
+        let mut view = [0; 16];
+        view[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        if bytes.len() <= INLINE_BYTES {
+            view[4..][..bytes.len()].copy_from_slice(bytes);
+        } else {
+            let start = bytes.as_ptr() as usize - memory.as_ptr() as usize;
+            let (piece, offset) =
+                if is_one_piece { (0, start) } else { (start / PIECE_BYTES, start % PIECE_BYTES) };
+            if i32::try_from(offset + bytes.len()).is_err() {
+                return Err(wrong(format!("row {row} has {} bytes: too many for Arrow", bytes.len())));
+            }
+            view[4..8].copy_from_slice(&bytes[..4]);
+            view[8..12].copy_from_slice(&(piece as u32).to_le_bytes());
+            view[12..].copy_from_slice(&(offset as u32).to_le_bytes());
+        }
+        views.push(u128::from_ne_bytes(view));
+    }
+    let step = if is_one_piece { memory.len().max(1) } else { PIECE_BYTES };
+    let pieces = || (0..memory.len()).step_by(step).map(|start| &memory[start..]);
+    let length = |piece: &[u8]| piece.len().min(i32::MAX as usize) as i64;
+    let mut buffers = vec![Buffer::Views(views)];
+    buffers.extend(pieces().map(|piece| Buffer::Piece(piece.as_ptr())));
+    buffers.push(Buffer::Lengths(pieces().map(length).collect()));
+    Ok(buffers)
 }
 
 fn structs(rows: usize, columns: Vec<ArrowArray>) -> ArrowArray {
-    ArrowArray::new(rows, 0, vec![None], columns)
+    ArrowArray::new(rows, 0, vec![None], None, columns)
 }
 
 /// A batch of keys with their values.
 #[pyclass(frozen, module = "kelix._kelix")]
 pub struct ArrowBatch {
-    keys: Strings,
-    values: Values,
+    keys: Arc<Strings>,
+    values: Arc<Values>,
     types: Types,
 }
 
@@ -338,16 +482,17 @@ impl ArrowBatch {
                 Ok((std::mem::take(&mut keys), values))
             }
         })?;
-        Ok(ArrowBatch { keys, values, types })
+        Ok(ArrowBatch { keys: Arc::new(keys), values: Arc::new(values), types })
     }
 
-    fn array(&self) -> Result<ArrowArray> {
-        let keys = self.keys.slices();
+    fn array(&self, columns: &[Column]) -> Result<ArrowArray> {
+        let ArrowBatch { keys, values, .. } = self;
+        let (slices, rows) = (keys.slices(), keys.len());
         let columns = vec![
-            column(self.types.key, keys.len(), |row| Some(keys[row]))?,
-            column(self.types.value, keys.len(), |row| self.values.get(row))?,
+            columns[0].array(rows, (keys.data(), keys.clone()), |row| Some(slices[row]))?,
+            columns[1].array(rows, (values.data(), values.clone()), |row| values.get(row))?,
         ];
-        Ok(structs(keys.len(), columns))
+        Ok(structs(rows, columns))
     }
 }
 
@@ -360,10 +505,10 @@ impl ArrowBatch {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        // A producer may give what it has, whatever is asked for.
-        drop(requested_schema);
-        let array = self.array().or_raise(py)?;
-        let schema = PyCapsule::new_with_value(py, self.types.schema(&[], true), c"arrow_schema")?;
+        let mut columns = self.types.columns(&[], true);
+        grant(requested_schema, &mut columns)?;
+        let array = self.array(&columns).or_raise(py)?;
+        let schema = PyCapsule::new_with_value(py, schema(&columns), c"arrow_schema")?;
         Ok((schema, PyCapsule::new_with_value(py, array, c"arrow_array")?))
     }
 
@@ -405,7 +550,8 @@ impl ArrowScan {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        drop(requested_schema);
+        let mut columns = self.types.columns(&self.attributes, false);
+        grant(requested_schema, &mut columns)?;
         let (local, table) = self.place.session_and_table(py)?;
         let scan = self.scan.clone();
         let begun = local.clone();
@@ -416,13 +562,46 @@ impl ArrowScan {
             local,
             forks: forks(),
             scan: Some(scan),
-            rows: Rows::with_attributes(&names),
+            page: Page { rows: Rows::with_attributes(&names), data: Arc::default() },
             next: 0,
-            attributes: self.attributes.clone(),
-            types: self.types,
+            most: BATCH_ROWS_FIRST,
+            columns,
             last_error: None,
         };
         PyCapsule::new_with_value(py, stream.into_structure(), c"arrow_array_stream")
+    }
+}
+
+/// A page of a scan, whose bytes batches share.
+struct Page {
+    /// Without their bytes.
+    rows: Rows,
+    data: Arc<Vec<u8>>,
+}
+
+impl Page {
+    fn bytes(&self, start: u64, bytes: u64) -> &[u8] {
+        &self.data[start as usize..(start + bytes) as usize]
+    }
+
+    fn key(&self, row: usize) -> &[u8] {
+        match self.rows.entries().get(row) {
+            Some(entry) => self.bytes(entry.key_start, entry.key_bytes),
+            None => self.rows.key(row),
+        }
+    }
+
+    fn value(&self, row: usize) -> &[u8] {
+        match self.rows.entries().get(row) {
+            Some(entry) => self.bytes(entry.value_start, entry.value_bytes),
+            None => self.rows.value(row),
+        }
+    }
+
+    fn attribute(&self, row: usize, column: usize) -> Option<&[u8]> {
+        // Inline values have no attributes.
+        let cell = self.rows.cells().get(row * self.rows.names().len() + column)?;
+        (*cell != Cell::ABSENT).then(|| self.bytes(cell.start, cell.bytes))
     }
 }
 
@@ -432,11 +611,12 @@ struct Stream {
     forks: u64,
     /// `None`: no further page.
     scan: Option<PausedScan>,
-    rows: Rows,
+    page: Page,
     /// The first row that was not given yet.
     next: usize,
-    attributes: Vec<String>,
-    types: Types,
+    /// Rows of the next page at most.
+    most: u64,
+    columns: Vec<Column>,
     last_error: Option<CString>,
 }
 
@@ -452,43 +632,47 @@ impl Stream {
     }
 
     fn next_batch(&mut self) -> Result<ArrowArray> {
-        while self.next == self.rows.len() {
+        while self.next == self.page.rows.len() {
             let Some(mut scan) = self.scan.take() else { return Ok(ArrowArray::end()) };
             if self.forks != forks() {
                 let context = "the stream is of the process that forked this one";
                 return Err(Error::new(ErrorKind::Forked, "arrow", context));
             }
             let mut local = self.local.lock().map_err(|_| wrong("its session broke".into()))?;
-            let more = scan.next_rows(local.session()?, &mut self.rows, BATCH_ROWS)?;
+            let Page { rows, data } = &mut self.page;
+            let more = scan.next_rows(local.session()?, rows, self.most)?;
+            *data = Arc::new(rows.take_data());
+            self.most = next_rows(rows.len(), data.len());
             self.scan = more.then_some(scan);
             self.next = 0;
         }
-        let (first, rows) = (self.next, self.batch_rows());
-        self.next += rows;
-        let all = &self.rows;
-        let mut columns = vec![
-            column(self.types.key, rows, |row| Some(all.key(first + row)))?,
-            column(self.types.value, rows, |row| Some(all.value(first + row)))?,
-        ];
-        for attribute in 0..self.attributes.len() {
-            columns.push(column(Type::Binary, rows, |row| all.attribute(first + row, attribute))?);
+        let (first, count) = (self.next, self.batch_rows());
+        self.next += count;
+        let page = &self.page;
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (number, column) in self.columns.iter().enumerate() {
+            let memory = (&page.data[..], page.data.clone() as Owner);
+            columns.push(match number {
+                0 => column.array(count, memory, |row| Some(page.key(first + row)))?,
+                1 => column.array(count, memory, |row| Some(page.value(first + row)))?,
+                _ => column.array(count, memory, |row| page.attribute(first + row, number - 2))?,
+            });
         }
-        Ok(structs(rows, columns))
+        Ok(structs(count, columns))
     }
 
     /// How many rows go into one batch: at least one.
     fn batch_rows(&self) -> usize {
-        let left = self.next..self.rows.len();
-        if self.rows.data().len() <= COLUMN_BYTES {
+        let page = &self.page;
+        let left = self.next..page.rows.len();
+        if page.data.len() <= COLUMN_BYTES || !self.columns.iter().any(|column| column.is_plain) {
             return left.len();
         }
         let mut bytes = 0;
         let fits = left.take_while(|row| {
-            bytes += self.rows.key(*row).len() + self.rows.value(*row).len();
-            bytes += (0..self.attributes.len())
-                .filter_map(|attribute| self.rows.attribute(*row, attribute))
-                .map(<[u8]>::len)
-                .sum::<usize>();
+            let attributes = (2..self.columns.len()).filter_map(|column| page.attribute(*row, column - 2));
+            bytes += page.key(*row).len() + page.value(*row).len();
+            bytes += attributes.map(<[u8]>::len).sum::<usize>();
             bytes <= COLUMN_BYTES
         });
         fits.count().max(1)
@@ -500,11 +684,20 @@ impl Stream {
     }
 }
 
+/// How many rows are to be read behind so many with so many bytes: more, but not more bytes than a batch is
+/// to have.
+fn next_rows(rows: usize, bytes: usize) -> u64 {
+    let (rows, bytes) = (rows as u64, bytes as u64);
+    let fitting = (rows * BATCH_BYTES).checked_div(bytes).unwrap_or(u64::MAX);
+    fitting.min(rows.saturating_mul(16)).clamp(1, BATCH_ROWS_MAX)
+}
+
 unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
-    // SAFETY: the caller has a stream that was not released, whose private data is a `Stream`, and memory for a schema.
+    // SAFETY: the caller has a stream that was not released, whose private data is a `Stream`, and memory for
+    // a schema.
     unsafe {
         let data = &*(*stream).private_data.cast::<Stream>();
-        out.write(data.types.schema(&data.attributes, false));
+        out.write(schema(&data.columns));
     }
     0
 }
@@ -518,7 +711,7 @@ unsafe extern "C" fn get_next(stream: *mut ArrowArrayStream, out: *mut ArrowArra
             unsafe { out.write(array) };
             0
         }
-        Ok(Err(error)) => data.failed(&error.to_string()),
+        Ok(Err(error)) => data.failed(&message(&error)),
         Err(_) => data.failed("a fault of Kelix"),
     }
 }

@@ -29,6 +29,10 @@ impl Strings {
         self.ends.len()
     }
 
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     pub fn slices(&self) -> Vec<&[u8]> {
         let starts = [0].into_iter().chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| &self.data[start..*end]).collect()
@@ -67,7 +71,8 @@ fn keys_of_array(codec: &Codec, view: &Bound<'_, PyMemoryView>) -> PyResult<Stri
         (Codec::Bytes, [_, width], "B") => *width,
         (Codec::NumberKey, [_], "L" | "Q") => 8,
         _ => {
-            let context = "keys are a sequence, or of bytes an array of uint8 with a key a row, or of int one of uint64";
+            let context = "keys are a sequence, or of bytes an array of uint8 with a key a row, or of int \
+                           one of uint64";
             return Err(PyTypeError::new_err(context));
         }
     };
@@ -90,32 +95,42 @@ struct Out {
     row_bytes: usize,
 }
 
-/// The memory of `out`, if it has so many rows.
-fn out_of(py: Python<'_>, out: &Bound<'_, PyAny>, rows: usize) -> PyResult<Option<Out>> {
-    const OPERATION: &str = "rows";
-    let view = PyMemoryView::from(out)?;
-    let shape: Vec<usize> = view.getattr("shape")?.extract()?;
+/// A view of an object's writable memory as bytes; `None`: it has none.
+pub fn writable<'py>(
+    py: Python<'py>,
+    operation: &'static str,
+    name: &str,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let view = PyMemoryView::from(object)?;
     if view.getattr("readonly")?.extract()? {
-        return Err(invalid(py, OPERATION, "`out` is read-only"));
-    }
-    if shape.first() != Some(&rows) {
-        let context =
-            format!("`out` has the shape {shape:?}, and there are {rows} keys: it needs one row a key");
-        return Err(invalid(py, OPERATION, context));
+        return Err(invalid(py, operation, format!("{name} is read-only")));
     }
     if !view.getattr("c_contiguous")?.extract()? {
-        return Err(invalid(py, OPERATION, "`out` has gaps or rows that overlap: it has to be C-contiguous"));
+        let context = format!("{name} has gaps or rows that overlap: it has to be C-contiguous");
+        return Err(invalid(py, operation, context));
     }
-    let bytes: usize = view.getattr("nbytes")?.extract()?;
-    if bytes == 0 {
+    if view.getattr("nbytes")?.extract::<usize>()? == 0 {
         return Ok(None);
     }
     let plain = view.call_method1("cast", ("B",)).map_err(|error| {
-        let context = format!("`out` is of no plain type ({error}): view it as bytes (uint8)");
-        invalid(py, OPERATION, context)
+        let context = format!("{name} is of no plain type ({error}): view it as bytes (uint8)");
+        invalid(py, operation, context)
     })?;
-    let buffer = PyBuffer::<u8>::get(&plain)?;
-    Ok(Some(Out { buffer, row_bytes: bytes / rows }))
+    Ok(Some(plain))
+}
+
+/// The memory of `out`, if it has so many rows.
+fn out_of(py: Python<'_>, out: &Bound<'_, PyAny>, rows: usize) -> PyResult<Option<Out>> {
+    let shape: Vec<usize> = PyMemoryView::from(out)?.getattr("shape")?.extract()?;
+    if shape.first() != Some(&rows) {
+        let context =
+            format!("`out` has the shape {shape:?}, and there are {rows} keys: it needs one row a key");
+        return Err(invalid(py, "rows", context));
+    }
+    let memory = writable(py, "rows", "`out`", out)?;
+    let buffer = memory.map(|memory| PyBuffer::<u8>::get(&memory)).transpose()?;
+    Ok(buffer.map(|buffer| Out { row_bytes: buffer.item_count() / rows, buffer }))
 }
 
 impl Table {
@@ -135,8 +150,8 @@ impl Table {
         Ok(list)
     }
 
-    /// Copies the values of keys into the rows of `out`: zeros where a key is absent. After an error nothing was
-    /// written.
+    /// Copies the values of keys into the rows of `out`: zeros where a key is absent. After an error nothing
+    /// was written.
     pub fn get_rows<'py>(
         &self,
         py: Python<'py>,

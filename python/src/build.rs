@@ -15,7 +15,8 @@ use crate::store::{Store, duration};
 use crate::table::NewLink;
 use crate::wait::{Waited, wait};
 
-/// What a build needs: a session of its own, so that others go on meanwhile, and so that it is given up with it.
+/// What a build needs: a session of its own, so that others go on meanwhile, and so that it is given up with
+/// it.
 struct Under {
     session: Session,
     /// `None`: it has ended.
@@ -50,7 +51,8 @@ impl Build {
     }
 }
 
-/// Goes on with a build, for one call. After an error it goes on as well, and whoever wants none of it does not end it.
+/// Goes on with a build, for one call. After an error it goes on as well, and whoever wants none of it does
+/// not end it.
 fn with<T>(under: &mut Under, call: impl FnOnce(&mut kelix::Build<'_>) -> Result<T>) -> Result<T> {
     let mut build = under.build.take().ok_or_else(ended)?.resume(&mut under.session)?;
     let result = call(&mut build);
@@ -165,8 +167,8 @@ impl Build {
         })
     }
 
-    /// Puts the generation in force. Returns its number, and how many items, links, overlays and links that lead
-    /// nowhere it has.
+    /// Puts the generation in force. Returns its number, and how many items, links, overlays and links that
+    /// lead nowhere it has.
     fn finish(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64, u64)> {
         let under = self.under.clone();
         // Links of many items are resolved, which takes as long as it takes.
@@ -177,6 +179,8 @@ impl Build {
         })?;
         match waited {
             Waited::Ended(built) => {
+                // What names lead to is known to the build's session, and not yet to those of threads.
+                self.shared.note_changed();
                 let built = built.or_raise(py)?;
                 Ok((built.generation, built.items, built.links, built.overlays, built.dangling))
             }

@@ -113,7 +113,8 @@ impl Codec {
         }
     }
 
-    /// The bytes of a prefix of keys: one of text where keys are text, and bytes where they are anything else.
+    /// The bytes of a prefix of keys: one of text where keys are text, and bytes where they are anything
+    /// else.
     pub fn encode_prefix<'py>(&self, object: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {
         match self {
             Codec::Text => self.encode(object, Role::Key),
@@ -121,8 +122,8 @@ impl Codec {
         }
     }
 
-    /// An object of bytes, made without running any code of Python: of functions the bytes, for [`Codec::finish`]. `None`: the
-    /// bytes are none of this type.
+    /// An object of bytes, made without running any code of Python: of functions the bytes, for
+    /// [`Codec::finish`]. `None`: the bytes are none of this type.
     #[inline]
     pub fn plain<'py>(&self, py: Python<'py>, bytes: &[u8]) -> Option<Bound<'py, PyAny>> {
         let number = match self {

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use crate::codec::{Codec, Role};
 use crate::table::Place;
 
-/// Rows of the first page of an iterator, and of one page at most. The first is small, since many scans end early.
+/// Rows of the first page of an iterator, and of one page at most. The first is small, since many scans end
+/// early.
 const PAGE_ROWS_FIRST: u64 = 64;
 const PAGE_ROWS_MAX: u64 = 4096;
 

@@ -1,9 +1,9 @@
 //! Sessions: one for each thread of each process that uses a store.
 //!
-//! A thread keeps its sessions in a thread-local list, so that a get finds its own without a lock that others want. A
-//! list of all of them, which is only touched with the interpreter's lock held, is for a store that is closed and for
-//! a child after a fork: the child closes what it inherited, so that the server notices the parent's end, and opens
-//! sessions of its own.
+//! A thread keeps its sessions in a thread-local list, so that a get finds its own without a lock that others
+//! want. A list of all of them, which is only touched with the interpreter's lock held, is for a store that
+//! is closed and for a child after a fork: the child closes what it inherited, so that the server notices the
+//! parent's end, and opens sessions of its own.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,8 +43,8 @@ pub struct Local {
     session: Option<Session>,
     /// By the numbers of [`Named`].
     tables: Vec<Option<Table>>,
-    /// [`Shared::drops`] when they were opened.
-    drops: u64,
+    /// [`Shared::changes`] when they were opened.
+    changes: u64,
     scratch: Scratch,
 }
 
@@ -65,8 +65,8 @@ pub struct Shared {
     closed: AtomicBool,
     /// Names of tables, by the numbers of [`Named`]. Only locked with the interpreter's lock held.
     names: Mutex<Vec<Arc<str>>>,
-    /// How many tables were dropped here.
-    drops: AtomicU64,
+    /// How often a table or a dataset was dropped here, or a generation put in force.
+    changes: AtomicU64,
 }
 
 /// A table by its name. Each session opens it for itself.
@@ -94,8 +94,8 @@ pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     for kept in std::mem::take(&mut *lock(&ALL)) {
         let Some(local) = kept.local.upgrade() else { continue };
-        // One that another thread of the parent had locked may be in the middle of something. It is left alone for
-        // ever.
+        // One that another thread of the parent had locked may be in the middle of something. It is left
+        // alone for ever.
         if let Ok(mut local) = local.try_lock() {
             drop(local.session.take());
         }
@@ -110,7 +110,7 @@ impl Shared {
             options,
             closed: AtomicBool::new(false),
             names: Mutex::default(),
-            drops: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -137,9 +137,9 @@ impl Shared {
         Named { number, name: names[number].clone(), kind }
     }
 
-    /// Handles of tables that were opened before lead nowhere.
-    pub fn note_dropped(&self) {
-        self.drops.fetch_add(1, Ordering::Relaxed);
+    /// Handles of tables that were opened before may lead nowhere, or to a generation before.
+    pub fn note_changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends all sessions. Those that another thread is using end with what it does.
@@ -174,13 +174,7 @@ impl Shared {
         if let Some(local) = found {
             return Ok(local);
         }
-        let session = self.open(py)?;
-        let scratch = Scratch { buffer: vec![0; 4096], ..Scratch::default() };
-        let local = Arc::new(Mutex::new(Local { session: Some(session), scratch, ..Local::default() }));
-        let mut all = lock(&ALL);
-        all.retain(|kept| kept.local.strong_count() > 0);
-        all.push(Kept { store: self.id, local: Arc::downgrade(&local) });
-        drop(all);
+        let local = self.open_local(py)?;
         // Sessions of stores that were closed, of the parent, and those that were left behind.
         let gone: Vec<Mine> = MINE.with_borrow_mut(|mine| {
             let is_good = |mine: &Mine| {
@@ -193,6 +187,18 @@ impl Shared {
             gone
         });
         drop(gone);
+        Ok(local)
+    }
+
+    /// Opens a session that no other thread finds, and that ends with the store.
+    pub fn open_local(&self, py: Python<'_>) -> PyResult<Arc<Mutex<Local>>> {
+        self.check_open().or_raise(py)?;
+        let session = self.open(py)?;
+        let scratch = Scratch { buffer: vec![0; 4096], ..Scratch::default() };
+        let local = Arc::new(Mutex::new(Local { session: Some(session), scratch, ..Local::default() }));
+        let mut all = lock(&ALL);
+        all.retain(|kept| kept.local.strong_count() > 0);
+        all.push(Kept { store: self.id, local: Arc::downgrade(&local) });
         Ok(local)
     }
 
@@ -221,13 +227,24 @@ impl Shared {
         MINE.with_borrow(|mine| {
             let mut local =
                 self.mine(mine)?.try_lock().ok().filter(|_| !self.closed.load(Ordering::Relaxed))?;
-            let Local { session, tables, drops, scratch } = &mut *local;
-            if *drops != self.drops.load(Ordering::Relaxed) {
-                return None;
-            }
-            let table = (*tables.get(named.number)?)?;
-            call(session.as_mut()?, table, scratch)
+            self.at_once_in(&mut local, named, call)
         })
+    }
+
+    /// The same, in a session that the caller has locked.
+    #[inline]
+    pub fn at_once_in<T>(
+        &self,
+        local: &mut Local,
+        named: &Named,
+        call: impl FnOnce(&mut Session, Table, &mut Scratch) -> Option<T>,
+    ) -> Option<T> {
+        let Local { session, tables, changes, scratch } = local;
+        if *changes != self.changes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let table = (*tables.get(named.number)?)?;
+        call(session.as_mut()?, table, scratch)
     }
 
     /// Does something in this thread's session, without the interpreter's lock.
@@ -243,21 +260,34 @@ impl Shared {
         })
     }
 
-    /// Does something with a table in this thread's session, without the interpreter's lock. `makes`: the table is
-    /// made if it is not there.
+    /// Does something with a table in this thread's session, without the interpreter's lock. `makes`: the
+    /// table is made if it is not there.
     pub fn run_table<T: Send + 'static>(
         self: &Arc<Self>,
         py: Python<'_>,
         named: &Named,
         makes: bool,
-        mut call: impl FnMut(&mut Session, Table, &mut Scratch) -> Result<T> + Send + 'static,
+        call: impl FnMut(&mut Session, Table, &mut Scratch) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
         let local = self.local(py)?;
-        let (named, drops) = (named.clone(), self.drops.load(Ordering::Relaxed));
-        self.run_in(py, &local, move |local| {
-            if local.drops != drops {
+        self.run_table_for(py, &local, self.longest(), (named, makes), call)
+    }
+
+    /// The same, in another session, with something that lasts no longer than `longest`.
+    pub fn run_table_for<T: Send + 'static>(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        local: &Arc<Mutex<Local>>,
+        longest: Duration,
+        (named, makes): (&Named, bool),
+        mut call: impl FnMut(&mut Session, Table, &mut Scratch) -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        let (named, now) = (named.clone(), self.changes.load(Ordering::Relaxed));
+        self.run_for(py, local, longest, move |local| {
+            if local.changes != now {
                 local.tables.clear();
-                local.drops = drops;
+                local.session()?.forget_names();
+                local.changes = now;
             }
             let known = local.tables.get(named.number).is_some_and(Option::is_some);
             let table = local.table(&named, makes)?;
@@ -283,8 +313,19 @@ impl Shared {
         local: &Arc<Mutex<Local>>,
         call: impl FnOnce(&mut Local) -> Result<T> + Send + 'static,
     ) -> PyResult<T> {
+        self.run_for(py, local, self.longest(), call)
+    }
+
+    /// The same, with something that lasts no longer than `longest`.
+    pub fn run_for<T: Send + 'static>(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        local: &Arc<Mutex<Local>>,
+        longest: Duration,
+        call: impl FnOnce(&mut Local) -> Result<T> + Send + 'static,
+    ) -> PyResult<T> {
         let theirs = local.clone();
-        let waited = wait(py, self.longest(), move || match theirs.lock() {
+        let waited = wait(py, longest, move || match theirs.lock() {
             Ok(mut local) => call(&mut local),
             // What a panic left is not used.
             Err(_) => {
@@ -332,6 +373,21 @@ impl Local {
     /// Its session.
     pub fn session(&mut self) -> Result<&mut Session> {
         self.session.as_mut().ok_or_else(closed)
+    }
+
+    /// Its session, if there still is one.
+    pub fn open_session(&self) -> Option<&Session> {
+        self.session.as_ref()
+    }
+
+    /// Ends its session.
+    pub fn close(&mut self) {
+        drop(self.session.take());
+    }
+
+    /// Tables are looked up again by their names.
+    pub fn forget_tables(&mut self) {
+        self.tables.clear();
     }
 
     /// Its session, and memory.

@@ -29,7 +29,10 @@ pub fn duration(py: Python<'_>, operation: &'static str, seconds: f64) -> PyResu
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (address, *, namespace, token, timeout, retry_for, durable, fabric, private_caches, tls, certificate, key))]
+    #[pyo3(signature = (
+        address, *, namespace, token, timeout, retry_for, durable, fabric, private_caches, tls, certificate,
+        key
+    ))]
     #[expect(clippy::too_many_arguments, reason = "each has its name where it is called")]
     fn new(
         py: Python<'_>,
@@ -89,14 +92,14 @@ impl Store {
     /// Drops a table. `False`: there was none.
     fn drop_table(&self, py: Python<'_>, name: String) -> PyResult<bool> {
         let dropped = self.shared.run(py, move |session, _| session.drop_table(&name));
-        self.shared.note_dropped();
+        self.shared.note_changed();
         dropped
     }
 
     /// Drops a dataset. `False`: there was none.
     fn drop_dataset(&self, py: Python<'_>, name: String) -> PyResult<bool> {
         let dropped = self.shared.run(py, move |session, _| session.drop_dataset(&name));
-        self.shared.note_dropped();
+        self.shared.note_changed();
         dropped
     }
 

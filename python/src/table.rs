@@ -3,16 +3,18 @@
 use std::sync::{Arc, Mutex};
 
 use kelix::{
-    CompareAndSet, NewItem, Result, Scan, Session, TableKind, TryGet, Values, Version, Walk as Along,
+    CompareAndSet, Error, ErrorKind, NewItem, Result, Scan, Session, TableKind, TryGet, Values, Version,
+    Walk as Along,
 };
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PySlice, PyType};
 
 use crate::arrow::{ArrowBatch, ArrowScan, Types};
-use crate::batch::Strings;
+use crate::batch::{Strings, writable};
 use crate::codec::{Codec, Role, kind_of};
-use crate::errors::invalid;
+use crate::errors::{exception, invalid};
 use crate::item::{Item, Walk};
 use crate::scan::{Range, Rows, What};
 use crate::sessions::{Local, Named, Scratch, Shared};
@@ -117,7 +119,7 @@ pub type NewLink = (String, String, Vec<u8>, Vec<u8>);
 
 /// What is put besides the value.
 #[derive(FromPyObject)]
-struct Extras {
+pub struct Extras {
     #[pyo3(item)]
     attributes: Vec<(String, Vec<u8>)>,
     #[pyo3(item)]
@@ -162,7 +164,7 @@ impl Table {
         (self.key.clone_ref(py), self.value.clone_ref(py))
     }
 
-    fn key_bytes(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    pub fn key_bytes(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         Ok(self.key.encode(key, Role::Key)?.bytes()?.to_vec())
     }
 
@@ -180,7 +182,7 @@ impl Table {
     ) -> PyResult<(bool, Option<u64>)> {
         let py = key.py();
         let key = self.key_bytes(key)?;
-        extras.expires_in.map(|seconds| duration(py, "put", seconds)).transpose()?;
+        extras.check(py)?;
         let expected = expected.map(Version);
         self.place.run(py, true, move |session, table, _| {
             let put = match &value {
@@ -228,12 +230,17 @@ fn get(
 }
 
 impl Extras {
-    fn are_none(&self) -> bool {
+    pub fn are_none(&self) -> bool {
         let Extras { attributes, links, flags, expires_in } = self;
         attributes.is_empty() && links.is_empty() && *flags == 0 && expires_in.is_none()
     }
 
-    fn item(&self, session: &mut Session, value: Option<&[u8]>) -> Result<NewItem> {
+    /// Refuses times that are none.
+    pub fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.expires_in.map(|seconds| duration(py, "put", seconds)).transpose().map(drop)
+    }
+
+    pub fn item(&self, session: &mut Session, value: Option<&[u8]>) -> Result<NewItem> {
         let mut item = NewItem::new().flags(self.flags);
         if let Some(seconds) = self.expires_in {
             item = item.expires_in(std::time::Duration::from_secs_f64(seconds));
@@ -463,6 +470,46 @@ impl Table {
         Ok(part.map(|part| PyBytes::new(py, &part)))
     }
 
+    /// Copies a value into writable memory. Returns how many bytes it has; `None`: the key is absent.
+    fn get_into(&self, key: &Bound<'_, PyAny>, buffer: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        const OPERATION: &str = "get_into";
+        let py = key.py();
+        let bytes = self.key_bytes(key)?;
+        let memory = writable(py, OPERATION, "the buffer", buffer)?;
+        let room = memory.as_ref().map_or(Ok(0), |memory| memory.len())?;
+        let found = self.place.run(py, false, move |session, table, scratch| {
+            get(session, table, &bytes, &mut scratch.buffer)
+        })?;
+        let Some(value) = found else { return Ok(None) };
+        if value.len() > room {
+            let context = format!("the value has {} bytes, and the buffer {room}", value.len());
+            let error = Error::new(ErrorKind::BufferTooSmall, OPERATION, context);
+            return Err(exception(py, &error.with_needed_bytes(value.len())));
+        }
+        if let Some(memory) = memory.filter(|_| !value.is_empty()) {
+            let part = memory.get_item(PySlice::new(py, 0, value.len() as isize, 1))?;
+            PyBuffer::<u8>::get(&part)?.copy_from_slice(py, &value)?;
+        }
+        Ok(Some(value.len()))
+    }
+
+    /// How many bytes a value has; `None`: the key is absent. The value is not read.
+    fn value_bytes(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let bytes = self.key_bytes(key)?;
+        self.place.run(key.py(), false, move |session, table, _| {
+            Ok(session.get_range_into(table, &bytes, 0, &mut [])?.map(|part| part.value_bytes))
+        })
+    }
+
+    /// The items of many keys, in order; `None` where one is absent.
+    fn multi_item(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Item>>> {
+        let keys = crate::batch::encode_keys(&self.key, keys)?;
+        let found =
+            self.place.run(py, false, move |session, table, _| session.multi_get(table, &keys.slices()))?;
+        let item = |item| Item { item, place: self.place.clone() };
+        Ok(found.into_iter().map(|found| found.map(item)).collect())
+    }
+
     /// Walks along links, from keys of this table.
     fn _walk(
         &self,
@@ -532,7 +579,8 @@ impl Table {
     }
 }
 
-fn told(put: CompareAndSet) -> (bool, Option<u64>) {
+/// Whether a write with an expected version was done, and the version that the key has now.
+pub fn told(put: CompareAndSet) -> (bool, Option<u64>) {
     match put {
         CompareAndSet::Done(version) => (true, version.map(|version| version.0)),
         CompareAndSet::Mismatch(version) => (false, version.map(|version| version.0)),

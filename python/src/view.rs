@@ -1,8 +1,8 @@
 //! Views: tables of one generation of a dataset.
 //!
-//! A generation stays for as long as a session holds it. So a view is read in the session that opened it, whichever thread
-//! does; where that session is of the parent of this process the view is opened anew, and good if it is of the same
-//! generation.
+//! A generation stays for as long as a session holds it. So a view is read in the session that opened it,
+//! whichever thread does; where that session is of the parent of this process the view is opened anew, and
+//! good if it is of the same generation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,8 @@
 //! Waiting without the interpreter's lock, in such a way that a signal ends it.
 //!
-//! The client has no call that is broken off in the middle. So where an operation may last long, the main thread, which
-//! is the one that handles signals, has another thread do it, and looks for signals meanwhile. Where a signal's handler
-//! raises an exception the operation is left behind with all that it owns.
+//! The client has no call that is broken off in the middle. So where an operation may last long, the main
+//! thread, which is the one that handles signals, has another thread do it, and looks for signals meanwhile.
+//! Where a signal's handler raises an exception the operation is left behind with all that it owns.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 
 use crate::errors;
 
-/// An operation that ends in this time is waited for where it was called: handing it over takes longer than most
-/// operations.
+/// An operation that ends in this time is waited for where it was called: handing it over takes longer than
+/// most operations.
 const SHORT: Duration = Duration::from_millis(1000);
 /// Between two looks for signals.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);

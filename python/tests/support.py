@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -36,8 +37,14 @@ class Server:
             raise RuntimeError(f"the server does not begin: {self.said!r}")
 
     def stop_still(self) -> None:
-        """Lets it stand still, as if its host were too busy."""
+        """Lets it stand still, as if its host were too busy. Returns when all of its threads do."""
         self.process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        until = time.monotonic() + 60
+        while any((task / "stat").read_text().rsplit(") ", 1)[1][0] != "T" for task in tasks.iterdir()):
+            if time.monotonic() > until:
+                raise TimeoutError("the server does not stand still")
+            time.sleep(0.001)
 
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from typing import Any
 
@@ -147,10 +148,57 @@ class BadInput(unittest.TestCase):
         self.assertEqual(table.rows([b"1", b"none"], memoryview(out)[:2]), b"\1\0")
         self.assertTrue((out[0] == 1).all() and (out[1] == 0).all())
 
+    def test_buffers(self) -> None:
+        table = fresh()
+        table[b"k"] = b"0123456789"
+        frozen = np.zeros(16, np.uint8)
+        frozen.flags.writeable = False
+        for bad in (bytes(16), frozen, np.zeros((16, 2), np.uint8)[:, 0], memoryview(bytes(16))):
+            with self.assertRaises(kelix.InvalidArgument):
+                table.get_into(b"k", bad)
+        for bad in (None, 7, "text", []):
+            with self.assertRaises(TypeError):
+                table.get_into(b"k", bad)
+        for bad in (bytearray(9), bytearray(b"")):
+            before = bytes(bad)
+            with self.assertRaises(kelix.BufferTooSmall) as raised:
+                table.get_into(b"k", bad)
+            self.assertEqual((raised.exception.needed_bytes, bytes(bad)), (10, before))
+        numbers = np.zeros(4, np.uint32)
+        self.assertEqual(table.get_into(b"k", numbers), 10)
+        self.assertEqual(numbers.tobytes(), b"0123456789" + bytes(6))
+
+    def test_advice_is_for_python(self) -> None:
+        store = kelix.connect(SERVER.directory)
+        table = fresh()
+        table[b"k"] = b"v"
+        with tempfile.NamedTemporaryFile("w") as tokens:
+            tokens.write("word\n")
+            tokens.flush()
+            with Server("--listen", "0", "--tokens", tokens.name) as server:
+                guarded = kelix.connect(server.directory).statistics()["tcp"]
+                for use, advice in (
+                    (lambda: store["no.such.table"][b"k"], "the first write makes it, or store.create(name)"),
+                    (lambda: store.view("no.such.dataset"), "or build it with store.build()"),
+                    (lambda: list(table.items(start=b"a")), 'kind="ordered", "numbers" or "inline"'),
+                    (lambda: store.build("dataset", {table.name: "hash"}), "drop that (store.drop)"),
+                    (lambda: kelix.connect("/nowhere"), "kelix.connect(directory), or KELIX_DIR"),
+                    (lambda: kelix.connect(guarded), "kelix.connect(token=...)"),
+                ):
+                    with self.assertRaises(kelix.Error) as raised:
+                        use()
+                    said = str(raised.exception)
+                    self.assertIn(advice, said)
+                    self.assertNotRegex(said, "--|kelix table")
+                # With the advice it works.
+                self.assertEqual(kelix.connect(guarded, token="word").fabric, "tcp")
+
     def test_keys_in_arrays(self) -> None:
         table = fresh()
         table.update((b"%04d" % number, b"%d" % number) for number in range(1000))
-        keys = np.array([b"%04d" % number for number in range(0, 2000, 7)], "S4").view(np.uint8).reshape(-1, 4)
+        keys = (
+            np.array([b"%04d" % number for number in range(0, 2000, 7)], "S4").view(np.uint8).reshape(-1, 4)
+        )
         wanted = [b"%d" % number if number < 1000 else None for number in range(0, 2000, 7)]
         self.assertEqual(table.multi_get(keys), wanted)
         self.assertEqual(table.multi_get(keys[::-2]), wanted[::-2])
@@ -160,7 +208,12 @@ class BadInput(unittest.TestCase):
         keys = np.arange(200, dtype=np.uint64) * np.uint64(2**50)
         self.assertEqual(numbers.multi_get(keys)[98:101], ["98", "99", None])
         self.assertEqual(numbers.multi_get(keys[::3])[1], "3")
-        for bad in (np.zeros(4, np.uint8), np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2), np.int8), b"bytes"):
+        for bad in (
+            np.zeros(4, np.uint8),
+            np.zeros((2, 2, 2), np.uint8),
+            np.zeros((2, 2), np.int8),
+            b"bytes",
+        ):
             with self.assertRaises(TypeError):
                 table.multi_get(bad)
         for bad in (np.zeros(4, np.int64), np.zeros((2, 8), np.uint8), np.zeros(4), bytearray(8)):
@@ -233,7 +286,9 @@ before = used()
 work(150)
 print(used() - before)
 """
-        done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120
+        )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertLess(int(done.stdout), 8 << 20)
 

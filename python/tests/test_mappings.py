@@ -37,8 +37,8 @@ def note(value: Any) -> bytes:
     return b"%d" % (len(OBJECTS) - 1)
 
 
-# The suite changes a list that it got, and wants to see that in the mapping: of values that are bytes nobody can. So
-# what is stored in its second half are numbers of objects of this process.
+# The suite changes a list that it got, and wants to see that in the mapping: of values that are bytes nobody
+# can. So what is stored in its second half are numbers of objects of this process.
 NOTED: kelix.Codec[Any] = kelix.Codec(note, lambda data: OBJECTS[int(data)])
 
 
@@ -151,7 +151,9 @@ class OrderedMachine(Machine):
 
     kind = "ordered"
 
-    @rule(start=KEYS, stop=KEYS, prefix=st.binary(max_size=1), limit=st.integers(0, 5), backwards=st.booleans())
+    @rule(
+        start=KEYS, stop=KEYS, prefix=st.binary(max_size=1), limit=st.integers(0, 5), backwards=st.booleans()
+    )
     def range(self, start: bytes, stop: bytes, prefix: bytes, limit: int, backwards: bool) -> None:
         wanted = [key for key in sorted(self.model) if start <= key < stop and key.startswith(prefix)]
         if backwards:

@@ -1,5 +1,7 @@
 """Stores and tables: what a program does with them."""
 
+import array
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -84,11 +86,39 @@ class Mappings(unittest.TestCase):
             self.assertEqual(table.get_range(b"k", length + 5, 7), b"")
         self.assertIsNone(table.get_range(b"none", 0, 1))
 
+    def test_gets_into_buffers(self) -> None:
+        for length in (0, 1, 4097, 1 << 20, (1 << 20) + 1):
+            table, value = fresh(), os.urandom(length)
+            table[b"k"] = value
+            self.assertEqual((table.value_bytes(b"k"), table.value_bytes(b"none")), (length, None))
+            for buffer in (bytearray(length + 3), array.array("B", bytes(length + 3))):
+                self.assertEqual(table.get_into(b"k", buffer), length)
+                self.assertEqual(bytes(buffer), value + bytes(3))
+                self.assertIsNone(table.get_into(b"none", buffer))
+            part = bytearray(length + 8)
+            self.assertEqual(table.get_into(b"k", memoryview(part)[4 : 4 + length]), length)
+            self.assertEqual(bytes(part), bytes(4) + value + bytes(4))
+
+    def test_items_of_many_keys(self) -> None:
+        table = fresh(key=str)
+        table.update((f"{number}", b"%d" % number) for number in range(700))
+        found = table.multi_item([f"{number}" for number in range(0, 1400, 7)])
+        self.assertEqual(
+            [item and item.value for item in found[:101]],
+            [b"%d" % number for number in range(0, 700, 7)] + [None],
+        )
+        self.assertEqual(table.multi_item([]), [])
+
     def test_codecs(self) -> None:
         cases: list[tuple[Any, Any, Any, Any]] = [
             (str, str, "größe", "süß"),
             (str, kelix.json, "k", {"a": [1, None, "x"]}),
-            (kelix.Codec(pickle.dumps, pickle.loads), kelix.Codec(pickle.dumps, pickle.loads), (1, "a"), {2, 3}),
+            (
+                kelix.Codec(pickle.dumps, pickle.loads),
+                kelix.Codec(pickle.dumps, pickle.loads),
+                (1, "a"),
+                {2, 3},
+            ),
             (kelix.raw, kelix.text, b"k", "text"),
             (bytes, int, b"k", 2**64 - 1),
             (int, int, 2**63, 5),
@@ -119,7 +149,9 @@ class Mappings(unittest.TestCase):
         table.update({f"{letter}{number:04}": str(number) for letter in "abc" for number in range(700)})
         self.assertEqual(len(table), 2100)
         self.assertEqual(len(list(table.items(prefix="b"))), 700)
-        self.assertEqual(list(table.values(start="b0690", prefix="b")), [str(number) for number in range(690, 700)])
+        self.assertEqual(
+            list(table.values(start="b0690", prefix="b")), [str(number) for number in range(690, 700)]
+        )
         self.assertEqual(list(table.keys(stop="a0002")), ["a0000", "a0001"])
         self.assertEqual(list(table.keys(prefix="b", limit=0)), [])
         self.assertIn("b0001", table.keys(prefix="b"))
@@ -200,7 +232,10 @@ class Items(unittest.TestCase):
         table = fresh(key=str)
         table.put("ulm", attributes={"country": b"de"})
         table.put("ada", b"Lovelace", attributes={"born": b"1815"}, links={"city": (table, "ulm")})
-        table.put("bob", links={"knows": [(table, "ada"), (table, "none", b"since 1830")], "city": (table.name, "ulm")})
+        table.put(
+            "bob",
+            links={"knows": [(table, "ada"), (table, "none", b"since 1830")], "city": (table.name, "ulm")},
+        )
         bob = table.item("bob")
         self.assertEqual(bob.links["knows"][1], kelix.Link(table.name, b"none", b"since 1830"))
         self.assertEqual(bob.follow("city").attributes, {"country": b"de"})
@@ -209,7 +244,9 @@ class Items(unittest.TestCase):
         with self.assertRaises(kelix.NoSuchAttribute):
             bob.follow("nothing")
         self.assertEqual(sorted(table.attribute_names()), ["born", "city", "country", "knows"])
-        walked = [(visit.item.key, visit.origin, visit.depth) for visit in table.walk("bob", ["knows", "city"])]
+        walked = [
+            (visit.item.key, visit.origin, visit.depth) for visit in table.walk("bob", ["knows", "city"])
+        ]
         self.assertEqual(walked[0], (b"bob", None, 0))
         self.assertEqual(sorted(key for key, _, _ in walked), [b"ada", b"bob", b"ulm"])
         walk = table.walk(["bob"], ["knows", "city"], depth=5, depth_first=True)
@@ -267,6 +304,48 @@ class Processes(unittest.TestCase):
         self.assertEqual([os.waitpid(child, 0)[1] for child in children], [0] * 4)
         self.assertEqual([table[b"%d" % number] for number in range(4)], [b"199"] * 4)
 
+    def test_a_fork_of_which_python_is_not_told(self) -> None:
+        """A library in C forks: the first operation finds that out, and is an error; then sessions of its own
+        follow.
+        """
+        store = kelix.connect(SERVER.directory)
+        table = fresh_full()
+        with store.build("forked.in.c", {"c": "hash"}) as build:
+            build["c"][b"k"] = b"v"
+        view = store.view("forked.in.c")["c"]
+        queue = store.queue()
+        self.assertEqual((table[b"k"], view[b"k"], queue.poll()), (b"v", b"v", []))
+        uses = (
+            lambda: table[b"k"],
+            lambda: table.put(b"k", b"v"),
+            lambda: table.multi_get([b"k"]),
+            lambda: list(table),
+            lambda: view[b"k"],
+            lambda: queue.poll(),
+        )
+        for use in uses:
+            child = ctypes.PyDLL(None).fork()
+            if child == 0:
+                status = 1
+                try:
+                    try:
+                        use()
+                    except kelix.errors.Forked as error:
+                        assert error.retry or use is uses[-1], error
+                        table[b"%d" % os.getpid()] = table[b"k"]
+                        assert (view[b"k"], len(store.queue().poll())) == (b"v", 0)
+                        try:
+                            queue.poll()
+                        except kelix.errors.Forked:
+                            status = 0
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual(table[b"%d" % child], b"v")
+        # The parent's sessions are what they were.
+        self.assertEqual((table[b"k"], view[b"k"], queue.poll()), (b"v", b"v", []))
+        queue.close()
+
     def test_a_fork_while_other_threads_are_at_it(self) -> None:
         table = fresh_full()
         stop = threading.Event()
@@ -312,7 +391,10 @@ class Processes(unittest.TestCase):
             build["p"][b"k"] = b"v"
         with self.assertRaises(TypeError):
             pickle.dumps(kelix.connect(SERVER.directory).view("pickled"))
-        for error in (kelix.errors.NoSuchTable("x", True, "unknown", "get", 7), kelix.errors.VersionMismatch("y")):
+        for error in (
+            kelix.errors.NoSuchTable("x", True, "unknown", "get", 7),
+            kelix.errors.VersionMismatch("y"),
+        ):
             copy = pickle.loads(pickle.dumps(error))
             parts = ("kind", "retry", "effect", "operation", "needed_bytes")
             for part in parts:
@@ -378,7 +460,9 @@ time.sleep(0.3)
 print("ends")
 """
         for _ in range(3):
-            done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60
+            )
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "ends\n", ""))
 
 
@@ -386,7 +470,9 @@ class Datasets(unittest.TestCase):
     def test_a_view_stays_what_it_is(self) -> None:
         store = kelix.connect(SERVER.directory)
         for round in (b"1", b"2"):
-            with store.build("shop", {"products": "hash", "orders": kelix.NewTable("ordered", overlay=True)}) as build:
+            with store.build(
+                "shop", {"products": "hash", "orders": kelix.NewTable("ordered", overlay=True)}
+            ) as build:
                 build["products"].update((b"%d" % number, round) for number in range(3000))
                 build.table("orders", key=str).put("o", b"x", links={"of": (build["products"], b"7")})
             self.assertEqual((build.built.items, build.built.links, build.built.dangling), (3001, 1, 0))
@@ -439,7 +525,12 @@ class Ends(unittest.TestCase):
             table = store["t.closed"]
             table[b"k"] = b"v"
             iterator = iter(table)
-        for use in (lambda: table[b"k"], lambda: store.tables(), lambda: next(iterator), lambda: store.view("x")):
+        for use in (
+            lambda: table[b"k"],
+            lambda: store.tables(),
+            lambda: next(iterator),
+            lambda: store.view("x"),
+        ):
             with self.assertRaises(kelix.InvalidArgument):
                 use()
         store.close()

@@ -462,6 +462,8 @@ impl ValueEntry {
 pub(crate) struct Room {
     bytes: Vec<u8>,
     used: usize,
+    /// How much was used of what was taken last.
+    taken: usize,
 }
 
 impl Room {
@@ -484,7 +486,21 @@ impl Room {
 
     #[cold]
     fn grow(&mut self, bytes: usize) {
-        self.bytes.resize((self.used + bytes).max(self.bytes.len() * 2), 0);
+        let wanted = (self.used + bytes).max(self.bytes.len() * 2);
+        if self.bytes.is_empty() {
+            // In place of what was taken comes about as much, and memory that the system clears itself.
+            self.bytes = vec![0; wanted.max(self.taken + self.taken / 8)];
+        } else {
+            self.bytes.resize(wanted, 0);
+        }
+    }
+
+    /// Takes the memory, without what is not used of it.
+    pub fn take(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.truncate(self.used);
+        (self.taken, self.used) = (self.used, 0);
+        bytes
     }
 
     /// Keeps what was put there.

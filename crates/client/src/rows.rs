@@ -133,6 +133,12 @@ impl Rows {
         self.room.all()
     }
 
+    /// Takes what [`Rows::data`] shows, for whoever keeps it longer than until the next scan. Entries and
+    /// cells stay, and tell where keys, values and attributes stand in it.
+    pub fn take_data(&mut self) -> Vec<u8> {
+        self.room.take()
+    }
+
     /// An entry a row, in order; none of those that are in pairs.
     pub fn entries(&self) -> &[RowEntry] {
         &self.rows

@@ -312,6 +312,13 @@ impl Session {
         self.engine.connection.connections
     }
 
+    /// Looks up again, with their next use, what names of loaded tables lead to. Where memory is out of reach
+    /// of loads a session looks from time to time only; whoever has built a generation in one session, or
+    /// dropped a dataset, lets the program's other sessions find that at once.
+    pub fn forget_names(&mut self) {
+        self.catalogue.forget_names();
+    }
+
     // ---- what public calls begin and end with ----
 
     /// Runs a public call and names the call in its error, so that nothing below has to know its caller.
