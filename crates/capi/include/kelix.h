@@ -1121,14 +1121,6 @@ int kelix_session_open(const struct kelix_client *client,
 void kelix_session_free(struct kelix_session *session);
 
 /**
- * Closes a session, as kelix_session_free() does, and leaves the memory of its handle, which is still to be
- * freed. For bindings whose threads may use a session that another one closes: calls that come later, or are
- * just about to begin, return KELIX_INVALID_ARGUMENT or KELIX_BUSY. KELIX_BUSY: a call is using it, and
- * nothing was done. The error is the thread's.
- */
-int kelix_session_close(struct kelix_session *session);
-
-/**
  * The name of the fabric in use: "shm", "verbs" or "tcp". It stays for ever.
  */
 int kelix_session_fabric(struct kelix_session *session, struct kelix_bytes *name);

@@ -1,8 +1,8 @@
 //! Handles: what the library makes, and the caller holds by a pointer that says nothing of what is behind it.
 //!
 //! ```text
-//! magic word   which type of handle it is, or that it was closed or freed
-//! inside       whether a call is using it; of a closed one always
+//! magic word   which type of handle it is, or that it was freed
+//! inside       whether a call is using it
 //! state        what it holds
 //! ```
 //!
@@ -15,7 +15,6 @@
 //! mutable one.
 
 use std::cell::UnsafeCell;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,24 +34,18 @@ pub trait Opaque {
 /// Of a handle that was freed.
 const FREED: u64 = u64::from_le_bytes(*b"kx freed");
 
-/// Of a closed handle of a type, and of no other type, since each has memory of its own size.
-const fn closed<O: Opaque>() -> u64 {
-    !O::MAGIC
-}
-
 /// What is behind the pointer.
 #[repr(C)]
 struct Handle<S> {
     magic: AtomicU64,
     inside: AtomicBool,
-    state: UnsafeCell<ManuallyDrop<S>>,
+    state: UnsafeCell<S>,
 }
 
 /// Makes a handle.
 pub fn make<O: Opaque>(state: O::State) -> *mut O {
     let (magic, inside) = (AtomicU64::new(O::MAGIC), AtomicBool::new(false));
-    let state = UnsafeCell::new(ManuallyDrop::new(state));
-    Box::into_raw(Box::new(Handle { magic, inside, state })).cast()
+    Box::into_raw(Box::new(Handle { magic, inside, state: UnsafeCell::new(state) })).cast()
 }
 
 /// The handle behind a pointer, if it is one of this type.
@@ -84,11 +77,7 @@ fn is_no_handle<O: Opaque>(is_null: bool) -> Failure {
 
 #[cold]
 fn is_of_another_type<O: Opaque>(magic: u64) -> Failure {
-    let what = match magic {
-        FREED => "was freed",
-        magic if magic == closed::<O>() => "was closed",
-        _ => "is no such handle",
-    };
+    let what = if magic == FREED { "was freed" } else { "is no such handle" };
     Failure::argument(format!("the {} {what}", O::NAME))
 }
 
@@ -156,45 +145,21 @@ pub unsafe fn share<'h, O: Opaque<State: Sync>>(handle: *const O) -> Result<&'h 
     Ok(unsafe { &*handle.state.get() })
 }
 
-/// Closes a handle: drops its state, and leaves the memory of the handle itself until [`free`]. Calls that
-/// come later, or that have found the handle and are about to enter it, are refused.
-///
-/// # Safety
-///
-/// The promises of the crate.
-pub unsafe fn close<O: Opaque>(handle: *mut O) -> Result<()> {
-    // SAFETY: the promises.
-    let entered = unsafe { enter(handle) }?;
-    // A panic must not go on into C; a state that is dropped is gone then as far as it was.
-    // SAFETY: nobody else is inside, and the handle is never left again, so nobody gets at the state.
-    let _ = catch_unwind(AssertUnwindSafe(|| unsafe { ManuallyDrop::drop(&mut *entered.0.state.get()) }));
-    // SYNC: the acquiring load of `free`.
-    entered.0.magic.store(closed::<O>(), Ordering::Release);
-    std::mem::forget(entered);
-    Ok(())
-}
-
-/// Frees a handle, closed or not; NULL is none. One that is in use, or of another type, stays.
+/// Frees a handle; NULL is none. One that is in use, or of another type, stays.
 ///
 /// # Safety
 ///
 /// The promises of the crate.
 pub unsafe fn free<O: Opaque>(handle: *mut O) {
-    let whole = handle.cast::<Handle<O::State>>();
-    // A handle that was closed before is refused here, and freed below.
     // SAFETY: the promises.
-    let _ = unsafe { close(handle) };
-    if whole.is_null() || !whole.is_aligned() {
-        return;
-    }
-    // SAFETY: as in `find`.
-    let magic = unsafe { &*handle.cast::<AtomicU64>() };
-    // SYNC: the release of `close`.
-    if magic.load(Ordering::Acquire) == closed::<O>() {
-        magic.store(FREED, Ordering::Relaxed);
-        // SAFETY: the magic word said that `make` made it of this type, by a box, and its state is gone.
-        drop(unsafe { Box::from_raw(whole) });
-    }
+    let Ok(entered) = (unsafe { enter(handle) }) else { return };
+    entered.0.magic.store(FREED, Ordering::Relaxed);
+    // Nobody else gets inside any more.
+    std::mem::forget(entered);
+    // SAFETY: `make` made it by a box, and this is the only call that is inside, whose references are gone.
+    let whole = unsafe { Box::from_raw(handle.cast::<Handle<O::State>>()) };
+    // A panic must not go on into C; what is dropped is gone then as far as it was.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(whole)));
 }
 
 #[cfg(test)]
@@ -253,34 +218,6 @@ mod tests {
             );
             free(std::ptr::null_mut::<word>());
             assert_eq!(*enter(handle).unwrap(), "kelix");
-            free(handle);
-        }
-    }
-
-    #[test]
-    fn a_closed_handle_has_no_state_and_is_still_to_be_freed() {
-        struct dropped;
-        impl Opaque for dropped {
-            type State = std::sync::Arc<()>;
-            const MAGIC: u64 = 3;
-            const NAME: &'static str = "dropped";
-        }
-        let state = std::sync::Arc::new(());
-        let handle = make::<dropped>(state.clone());
-        // SAFETY: made here, and freed last.
-        unsafe {
-            let inside = enter(handle).unwrap();
-            assert_eq!(code(close(handle)), KELIX_BUSY);
-            drop(inside);
-            // A call that has found the handle, and enters after it was closed.
-            let late = find(handle).unwrap();
-            close(handle).unwrap();
-            assert_eq!(std::sync::Arc::strong_count(&state), 1);
-            assert!(late.inside.load(Ordering::Acquire));
-            assert_eq!(code(enter(handle)), KELIX_INVALID_ARGUMENT);
-            assert_eq!(code(close(handle)), KELIX_INVALID_ARGUMENT);
-            // Of another type it stays.
-            free(handle.cast::<word>());
             free(handle);
         }
     }

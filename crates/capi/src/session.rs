@@ -8,7 +8,7 @@ use kelix::{FabricChoice, Path, SessionOptions};
 use crate::call::{Session, alone, in_session};
 use crate::connect::kelix_client;
 use crate::error::{Failure, KELIX_OK, Result};
-use crate::handle::{Opaque, close, free, make, share};
+use crate::handle::{Opaque, free, make, share};
 use crate::memory::{Place, kelix_bytes};
 use crate::structs::{Passed, ResultPlace, passed};
 
@@ -161,19 +161,6 @@ pub unsafe extern "C" fn kelix_session_open(
 pub unsafe extern "C" fn kelix_session_free(session: *mut kelix_session) {
     // SAFETY: the promises.
     unsafe { free(session) };
-}
-
-/// Closes a session, as kelix_session_free() does, and leaves the memory of its handle, which is still to be
-/// freed. For bindings whose threads may use a session that another one closes: calls that come later, or are
-/// just about to begin, return KELIX_INVALID_ARGUMENT or KELIX_BUSY. KELIX_BUSY: a call is using it, and
-/// nothing was done. The error is the thread's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kelix_session_close(session: *mut kelix_session) -> c_int {
-    alone("kelix_session_close", || {
-        // SAFETY: the promises.
-        unsafe { close(session) }?;
-        Ok(KELIX_OK)
-    })
 }
 
 /// The name of the fabric in use: "shm", "verbs" or "tcp". It stays for ever.

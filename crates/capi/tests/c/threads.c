@@ -51,35 +51,6 @@ static void *in_shared_session(void *refused) {
     return NULL;
 }
 
-/* A session that one thread closes, while others use it: each call is done or refused. */
-static void *until_closed(void *closed) {
-    char buffer[16];
-    kelix_got got;
-    int code;
-    got.size = sizeof got;
-    while ((code = kelix_get(closed, table, text("key"), buffer, sizeof buffer, &got)) != KELIX_INVALID_ARGUMENT) {
-        CHECK(code == KELIX_OK || code == KELIX_BUSY);
-        if (code == KELIX_BUSY) sched_yield();
-    }
-    return NULL;
-}
-
-static void closed_in_use(void) {
-    kelix_session *session = session_of(client);
-    kelix_table own = table_of(session, KELIX_HASH, "shared");
-    pthread_t threads[THREADS];
-    int at, code;
-    put(session, own, "key", "value");
-    for (at = 0; at < THREADS; at++) CHECK(pthread_create(&threads[at], NULL, until_closed, session) == 0);
-    while ((code = kelix_session_close(session)) == KELIX_BUSY) sched_yield();
-    CHECK(code == KELIX_OK);
-    for (at = 0; at < THREADS; at++) CHECK(pthread_join(threads[at], NULL) == 0);
-    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_session_close(session));
-    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_put(session, own, text("key"), text("value"), NULL));
-    kelix_session_free(session);
-    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_session_close(NULL));
-}
-
 /* Puts, once the other thread is not inside just then. */
 static void *puts_once(void *code) {
     do {
@@ -130,7 +101,6 @@ int main(void) {
         all += refused[at];
     }
     printf("%d calls done, %u refused\n", THREADS * ROUNDS, all);
-    closed_in_use();
     while_one_waits();
     /* The session goes on, in whichever thread. */
     put(shared, table, "key", "value");
