@@ -25,7 +25,7 @@ TEST_LONG = msrv test-capi test-python test-java loom lint-sim sim fuzz test-slo
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench bench-languages report msrv aarch64 other-systems other-release install clean
 .PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java
 
 help: ## list the targets
@@ -119,8 +119,11 @@ test-verbs-long: toolchain ## a million reads over verbs beside a writer
 bench: dist ## build with LTO, then run the spine benchmark
 	$(KELIX) bench spine
 
+bench-languages: dist ## measure what Java, Python and C cost, with their packages as they are released
+	scripts/with-bindings $(KELIX) bench languages
+
 report: dist ## measure everything again and write docs/measurements.md and its figures (some 15 minutes; TRACES=DIR for `daily`)
-	$(KELIX) bench report $(if $(TRACES),--traces "$(TRACES)")
+	scripts/with-bindings $(KELIX) bench report $(if $(TRACES),--traces "$(TRACES)")
 
 fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 	@echo "== fuzz targets"

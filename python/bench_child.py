@@ -13,12 +13,15 @@ NAME` where a module, a table or a variable is missing that the block needs.
     dict      dict[key]
     lmdb      py-lmdb in a transaction that is held
     redis     redis-py, a request a key, over the Unix socket that $KELIX_BENCH_REDIS names
+    stash     gunicorn's stash, which its workers share: a request a key to its arbiter, over a Unix socket
 
 Keys are drawn before a block's time begins, and values verified after it has ended.
 """
 
+import atexit
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -178,10 +181,82 @@ class Blocks:
         return self.singly(self.keep("redis", fill).get)
 
 
+    def stash(self) -> tuple[int, int]:
+        from gunicorn.dirty.stash import StashClient
+
+        def fill() -> Any:
+            folder = self.keep("folder", tempfile.TemporaryDirectory).name
+            arbiter = self.keep("arbiter", lambda: Arbiter(folder))
+            client = StashClient(arbiter.socket())
+            for key, value in self.all():
+                client.put("records", key.hex(), value)
+            return client
+
+        client = self.keep("stash", fill)
+        drawn, keys = self.draw()
+        names = [key.hex() for key in keys]
+        began = time.perf_counter_ns()
+        values = [client.get("records", name) for name in names]
+        took = time.perf_counter_ns() - began
+        for record, value in zip(drawn, values, strict=True):
+            verify(value, record)
+        return BLOCK, took
+
+
+class Arbiter:
+    """gunicorn with a stash, which ends with this program."""
+
+    # The worker of the pages tells where the arbiter of the stash listens, in a file that appears whole.
+    PROGRAM = """
+import os
+from gunicorn.dirty.app import DirtyApp
+
+class Nothing(DirtyApp):
+    stashes = ["records"]
+
+    def __call__(self, action, *arguments, **named):
+        return None
+
+def tell(worker):
+    with open("told.new", "w") as file:
+        file.write(os.environ["GUNICORN_DIRTY_SOCKET"])
+    os.replace("told.new", "told")
+
+def web(environment, start):
+    start("204 No Content", [])
+    return []
+"""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        with open(os.path.join(folder, "application.py"), "w") as file:
+            file.write(self.PROGRAM + "\npost_worker_init = tell\n")
+        command = [sys.executable, "-m", "gunicorn", "--bind", "unix:pages", "--workers", "1", "--no-control-socket"]
+        command += ["--dirty-app", "application:Nothing", "--dirty-workers", "1", "--config", "application.py"]
+        log = open(os.path.join(folder, "gunicorn.log"), "w")
+        self.process = subprocess.Popen([*command, "application:web"], cwd=folder, stdout=log, stderr=log)
+        atexit.register(self.end)
+
+    def socket(self) -> str:
+        """Where the stash is to be had."""
+        told = os.path.join(self.folder, "told")
+        while not os.path.exists(told):
+            if self.process.poll() is not None:
+                with open(os.path.join(self.folder, "gunicorn.log")) as log:
+                    raise RuntimeError(f"gunicorn ended: {log.read()}")
+            time.sleep(0.01)
+        with open(told) as file:
+            return file.read()
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
 def main() -> None:
     blocks = Blocks(sys.argv[1], int(sys.argv[2]))
     known: dict[str, Callable[[], tuple[int, int]]] = {
-        name: getattr(blocks, name) for name in ("get", "rows", "array", "arrow", "dict", "lmdb", "redis")
+        name: getattr(blocks, name) for name in ("get", "rows", "array", "arrow", "dict", "lmdb", "redis", "stash")
     }
     print("ready", flush=True)
     for line in sys.stdin:

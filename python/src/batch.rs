@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use kelix::{Error, ErrorKind};
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyTuple};
 
 use crate::codec::{Codec, Role};
 use crate::errors::{OrRaise, exception, invalid};
+use crate::memory::Memory;
 use crate::table::Table;
 
 /// Byte strings, one after the other.
@@ -89,48 +89,16 @@ fn keys_of_array(codec: &Codec, view: &Bound<'_, PyMemoryView>) -> PyResult<Stri
     Ok(Strings { data, ends: (1..=count).map(|row| row * width).collect() })
 }
 
-/// Writable memory of an object, one row after the other.
-struct Out {
-    buffer: PyBuffer<u8>,
-    row_bytes: usize,
-}
-
-/// A view of an object's writable memory as bytes; `None`: it has none.
-pub fn writable<'py>(
-    py: Python<'py>,
-    operation: &'static str,
-    name: &str,
-    object: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let view = PyMemoryView::from(object)?;
-    if view.getattr("readonly")?.extract()? {
-        return Err(invalid(py, operation, format!("{name} is read-only")));
-    }
-    if !view.getattr("c_contiguous")?.extract()? {
-        let context = format!("{name} has gaps or rows that overlap: it has to be C-contiguous");
-        return Err(invalid(py, operation, context));
-    }
-    if view.getattr("nbytes")?.extract::<usize>()? == 0 {
-        return Ok(None);
-    }
-    let plain = view.call_method1("cast", ("B",)).map_err(|error| {
-        let context = format!("{name} is of no plain type ({error}): view it as bytes (uint8)");
-        invalid(py, operation, context)
-    })?;
-    Ok(Some(plain))
-}
-
 /// The memory of `out`, if it has so many rows.
-fn out_of(py: Python<'_>, out: &Bound<'_, PyAny>, rows: usize) -> PyResult<Option<Out>> {
-    let shape: Vec<usize> = PyMemoryView::from(out)?.getattr("shape")?.extract()?;
-    if shape.first() != Some(&rows) {
+fn out_of(out: &Bound<'_, PyAny>, rows: usize) -> PyResult<Memory> {
+    let memory = Memory::of("rows", "`out`", out)?;
+    if memory.shape().first() != Some(&rows) {
+        let shape = memory.shape();
         let context =
             format!("`out` has the shape {shape:?}, and there are {rows} keys: it needs one row a key");
-        return Err(invalid(py, "rows", context));
+        return Err(invalid(out.py(), "rows", context));
     }
-    let memory = writable(py, "rows", "`out`", out)?;
-    let buffer = memory.map(|memory| PyBuffer::<u8>::get(&memory)).transpose()?;
-    Ok(buffer.map(|buffer| Out { row_bytes: buffer.item_count() / rows, buffer }))
+    Ok(memory)
 }
 
 impl Table {
@@ -160,8 +128,8 @@ impl Table {
     ) -> PyResult<Bound<'py, PyByteArray>> {
         let keys = encode_keys(&self.key, keys)?;
         let count = keys.len();
-        let out = out_of(py, out, count)?;
-        let row_bytes = out.as_ref().map_or(0, |out| out.row_bytes);
+        let mut out = out_of(out, count)?;
+        let row_bytes = out.len().checked_div(count).unwrap_or(0);
         let values = self.place.values(py, keys)?;
         let wrong = (0..count).find_map(|index| {
             let bytes = values.get(index)?.len();
@@ -174,15 +142,16 @@ impl Table {
             return Err(exception(py, &error));
         }
         let mut present = vec![0; count];
-        let mut rows = vec![0; count * row_bytes];
+        let rows = out.bytes(py);
         for index in 0..count {
-            if let Some(bytes) = values.get(index) {
-                rows[index * row_bytes..][..row_bytes].copy_from_slice(bytes);
-                present[index] = 1;
+            let row = &mut rows[index * row_bytes..][..row_bytes];
+            match values.get(index) {
+                Some(bytes) => {
+                    row.copy_from_slice(bytes);
+                    present[index] = 1;
+                }
+                None => row.fill(0),
             }
-        }
-        if let Some(Out { buffer, .. }) = &out {
-            buffer.copy_from_slice(py, &rows)?;
         }
         self.place.give_back(values);
         Ok(PyByteArray::new(py, &present))

@@ -18,6 +18,7 @@ mod build;
 mod codec;
 mod errors;
 mod item;
+mod memory;
 mod queue;
 mod scan;
 mod sessions;

@@ -6,16 +6,16 @@ use kelix::{
     CompareAndSet, Error, ErrorKind, NewItem, Result, Scan, Session, TableKind, TryGet, Values, Version,
     Walk as Along,
 };
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList, PySlice, PyType};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyType};
 
 use crate::arrow::{ArrowBatch, ArrowScan, Types};
-use crate::batch::{Strings, writable};
+use crate::batch::Strings;
 use crate::codec::{Codec, Role, kind_of};
 use crate::errors::{exception, invalid};
 use crate::item::{Item, Walk};
+use crate::memory::Memory;
 use crate::scan::{Range, Rows, What};
 use crate::sessions::{Local, Named, Scratch, Shared};
 use crate::store::{Store, duration};
@@ -23,6 +23,9 @@ use crate::view::{View, Viewed};
 
 /// Longest value that the memory of a session is made long enough for.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Longest range for which there is memory before it is known how long the value is.
+const SHORT_RANGE_BYTES: usize = 4096;
 
 /// Where a table is, and the sessions in which it is read.
 #[derive(Clone)]
@@ -457,10 +460,14 @@ impl Table {
         };
         let bytes = self.key_bytes(key)?;
         let part = self.place.run(py, false, move |session, table, _| {
-            // As much memory as there is value, and not as was asked for.
-            let Some(all) = session.get_range_into(table, &bytes, 0, &mut [])? else { return Ok(None) };
-            let left = (all.value_bytes as u64).saturating_sub(start);
-            let mut buffer = vec![0; length.min(usize::try_from(left).unwrap_or(usize::MAX))];
+            let mut room = length;
+            if length > SHORT_RANGE_BYTES {
+                // As much memory as there is value, and not as was asked for.
+                let Some(all) = session.get_range_into(table, &bytes, 0, &mut [])? else { return Ok(None) };
+                let left = (all.value_bytes as u64).saturating_sub(start);
+                room = length.min(usize::try_from(left).unwrap_or(usize::MAX));
+            }
+            let mut buffer = vec![0; room];
             let part = session.get_range_into(table, &bytes, start, &mut buffer)?;
             Ok(part.map(|part| {
                 buffer.truncate(part.copied);
@@ -475,20 +482,29 @@ impl Table {
         const OPERATION: &str = "get_into";
         let py = key.py();
         let bytes = self.key_bytes(key)?;
-        let memory = writable(py, OPERATION, "the buffer", buffer)?;
-        let room = memory.as_ref().map_or(Ok(0), |memory| memory.len())?;
-        let found = self.place.run(py, false, move |session, table, scratch| {
-            get(session, table, &bytes, &mut scratch.buffer)
-        })?;
+        let mut memory = Memory::of(OPERATION, "the buffer", buffer)?;
+        let at_once = self.place.at_once(|session, table, scratch| {
+            match session.try_get_into(table, &bytes, &mut scratch.buffer) {
+                Ok(TryGet::Found(length, _)) => Some(Some(scratch.buffer[..length].to_vec())),
+                Ok(TryGet::Absent) => Some(None),
+                Ok(TryGet::WouldWait) | Err(_) => None,
+            }
+        });
+        let found = match at_once {
+            Some(found) => found,
+            None => self.place.run(py, false, move |session, table, scratch| {
+                get(session, table, &bytes, &mut scratch.buffer)
+            })?,
+        };
         let Some(value) = found else { return Ok(None) };
-        if value.len() > room {
-            let context = format!("the value has {} bytes, and the buffer {room}", value.len());
-            let error = Error::new(ErrorKind::BufferTooSmall, OPERATION, context);
-            return Err(exception(py, &error.with_needed_bytes(value.len())));
-        }
-        if let Some(memory) = memory.filter(|_| !value.is_empty()) {
-            let part = memory.get_item(PySlice::new(py, 0, value.len() as isize, 1))?;
-            PyBuffer::<u8>::get(&part)?.copy_from_slice(py, &value)?;
+        let room = memory.len();
+        match memory.bytes(py).get_mut(..value.len()) {
+            Some(part) => part.copy_from_slice(&value),
+            None => {
+                let context = format!("the value has {} bytes, and the buffer {room}", value.len());
+                let error = Error::new(ErrorKind::BufferTooSmall, OPERATION, context);
+                return Err(exception(py, &error.with_needed_bytes(value.len())));
+            }
         }
         Ok(Some(value.len()))
     }

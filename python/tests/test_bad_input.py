@@ -131,6 +131,7 @@ class BadInput(unittest.TestCase):
             np.zeros((), np.float32),
             np.zeros((100, 0), np.float32),
             np.zeros(100, "S15"),
+            np.full((100, 2), "text", object),
         ):
             with self.assertRaises((kelix.InvalidArgument, kelix.BufferTooSmall)):
                 table.rows(keys, bad)
@@ -153,7 +154,16 @@ class BadInput(unittest.TestCase):
         table[b"k"] = b"0123456789"
         frozen = np.zeros(16, np.uint8)
         frozen.flags.writeable = False
-        for bad in (bytes(16), frozen, np.zeros((16, 2), np.uint8)[:, 0], memoryview(bytes(16))):
+        for bad in (
+            bytes(16),
+            frozen,
+            np.zeros((16, 2), np.uint8)[:, 0],
+            memoryview(bytes(16)),
+            np.zeros((), np.uint64),
+            np.zeros(4, "S15"),
+            # Its bytes are references to objects.
+            np.full(4, "text", object),
+        ):
             with self.assertRaises(kelix.InvalidArgument):
                 table.get_into(b"k", bad)
         for bad in (None, 7, "text", []):

@@ -1,14 +1,14 @@
 //! Java and Python, against the same of the Rust client in this program, and Python against what its users
 //! have today.
 
-use std::path::Path;
+use std::process::{Command, Stdio};
 
 use kelix::{Rows, Scan, Session, Table, TableKind, Values};
 use kelix_report::cores::{cores, pin};
 use kelix_report::daemon::{Address, Daemon, Transport, is_installed};
 use kelix_report::interleave::{Comparison, compared as compared_times, one_block, take_blocks};
 use kelix_report::progress;
-use kelix_report::redis::{self, Connection};
+use kelix_report::redis;
 use kelix_report::report::{Row, Sense, compared};
 
 use super::child::Child;
@@ -27,8 +27,8 @@ const DRAWN: usize = 1 << 20;
 const BATCH: usize = 500;
 /// The table that is scanned.
 const ORDERED: &str = "ordered";
-/// Rounds of whole scans.
-const SCANS: usize = 20;
+/// Rounds of what takes long.
+const FEW_ROUNDS: usize = 20;
 
 /// Blocks of a child's way and of something else, in turn. `None`: the child cannot go that way.
 fn beside(
@@ -101,7 +101,7 @@ pub(super) fn of_java(store: &mut Store) -> Result<Vec<Row>, String> {
     ];
     for (variable, language, ways) in jdks {
         progress::show(ways[0].0);
-        let Some(mut child) = Child::start(variable, language, (&store.directory, records), &[])? else {
+        let Some(mut child) = Child::start(variable, language, (&store.directory, records), None)? else {
             continue;
         };
         for (id, way, name, most_ns) in ways {
@@ -114,20 +114,15 @@ pub(super) fn of_java(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Redis with the records of Python, on the last core. `None`: there is none.
-fn redis_with(store: &Store, records: u64) -> Result<Option<Daemon>, String> {
+/// Redis on the last core, to be filled by who asks it. `None`: there is none.
+fn start_redis() -> Result<Option<Daemon>, String> {
     if !is_installed(redis::PROGRAM) {
         return Ok(None);
     }
     pin(cores() - 1);
     let daemon = redis::start(Transport::Unix);
     pin(0);
-    let daemon = daemon?;
-    let mut connection = Connection::open(&daemon)?;
-    for record in 0..records {
-        connection.done(&[b"SET", &key_of(record), &store.walk.value_of(record)])?;
-    }
-    Ok(Some(daemon))
+    daemon.map(Some)
 }
 
 /// Puts all records into an ordered table.
@@ -150,20 +145,20 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
     const VARIABLE: &str = "KELIX_BENCH_PYTHON";
     if std::env::var_os(VARIABLE).is_none() {
         // Says so.
-        Child::start(VARIABLE, "Python", (&store.directory, 0), &[])?;
+        Child::start(VARIABLE, "Python", (&store.directory, 0), None)?;
         return Ok(Vec::new());
     }
     progress::show("py_get");
     let records = OF_PYTHON.min(store.records);
     let (table, mut session) = (store.table, store.client.session().map_err(text)?);
     let ordered = fill_ordered(store)?;
-    let redis = redis_with(store, records)?;
-    let socket = match redis.as_ref().map(|daemon| daemon.address()) {
-        Some(Address::Unix(path)) => path.clone(),
-        _ => Path::new("/nonexistent").to_path_buf(),
-    };
+    let redis = start_redis()?;
+    let socket = redis.as_ref().and_then(|daemon| match daemon.address() {
+        Address::Unix(path) => Some(("KELIX_BENCH_REDIS", &**path)),
+        Address::Tcp(_) => None,
+    });
     let place = (&*store.directory, records);
-    let Some(mut child) = Child::start(VARIABLE, "Python", place, &[("KELIX_BENCH_REDIS", &socket)])? else {
+    let Some(mut child) = Child::start(VARIABLE, "Python", place, socket)? else {
         return Ok(Vec::new());
     };
     let mut rows = Vec::new();
@@ -172,15 +167,26 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
         rows.push(more("py_get", "table[key] / get_into of the Rust client", 110.0, comparison));
     }
     let others = [
-        ("py_get_lmdb", "lmdb", "table[key] / py-lmdb in a transaction that is held", Some(0.35)),
-        ("py_get_dict", "dict", "table[key] / dict.get", Some(2.5)),
-        ("py_get_redis", "redis", "table[key] / redis-py over a Unix socket", None),
+        ("py_get_lmdb", "lmdb", "table[key] / py-lmdb in a transaction that is held", 0.35),
+        ("py_get_dict", "dict", "table[key] / dict[key]", 2.5),
     ];
     for (id, way, name, wanted) in others {
         progress::show(id);
         if let Some(comparison) = beside(store.rounds, (&mut child, "get"), |child| child.block(way))? {
-            let row = compared(id, name, "ns", wanted.unwrap_or_default(), comparison, "");
-            rows.push(Row { wanted, sense: Sense::AtMost, ..row });
+            rows.push(compared(id, name, "ns", wanted, comparison, ""));
+        }
+    }
+    // What a request to another process takes is milliseconds a block, and needs few of them.
+    let shared = [
+        ("py_shared", "stash", "table[key] / gunicorn's stash, which its workers share", Some(1.0 / 200.0)),
+        ("py_shared_redis", "redis", "table[key] / redis-py over a Unix socket", None),
+    ];
+    for (id, way, name, wanted) in shared {
+        progress::show(id);
+        let rounds = store.rounds.min(FEW_ROUNDS);
+        if let Some(comparison) = beside(rounds, (&mut child, "get"), |child| child.block(way))? {
+            let row = compared(id, name, "ns", 0.0, comparison, "");
+            rows.push(Row { wanted, ..row });
         }
     }
     progress::show("py_rows");
@@ -211,9 +217,44 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
         assert_eq!(found.len() as u64, count);
         count
     };
-    if let Some(comparison) = beside_ours(store.rounds.min(SCANS), (&mut child, "arrow"), scan)? {
+    if let Some(comparison) = beside_ours(store.rounds.min(FEW_ROUNDS), (&mut child, "arrow"), scan)? {
         let name = "a scan of a whole table to Arrow / scan_into of the Rust client, a row";
         rows.push(compared("py_arrow", name, "ns", 1.3, comparison, ""));
     }
     Ok(rows)
+}
+
+/// What workers in Python take together, each with a dictionary of its own or with an open store.
+pub(super) fn memory(store: &Store) -> Result<Vec<Row>, String> {
+    const VARIABLE: &str = "KELIX_BENCH_PYTHON_MEMORY";
+    const WORKERS: usize = 8;
+    let Ok(command) = std::env::var(VARIABLE) else { return Ok(Vec::new()) };
+    progress::show("workers_memory");
+    let mut words = command.split_whitespace();
+    let program = words.next().ok_or_else(|| format!("{VARIABLE} is empty"))?;
+    let said = Command::new(program)
+        .args(words)
+        .args([store.records.to_string(), WORKERS.to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("{program} ({VARIABLE}): {error}"))?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let megabytes = |what: &str| {
+        let bytes = said.lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<f64>().ok());
+        bytes.map(|bytes| bytes / 1e6).ok_or_else(|| format!("{command} says {said:?}, and no {what}"))
+    };
+    let (ours, other) = (megabytes("kelix ")?, megabytes("dict ")?);
+    Ok(vec![Row {
+        id: "workers_memory".into(),
+        name:
+            "8 processes in Python that have all records: an open store each, with the server / a dict each"
+                .into(),
+        ours,
+        other: Some(other),
+        unit: "MB",
+        ratio: ours / other,
+        wanted: Some(0.1),
+        sense: Sense::AtMost,
+        note: format!("{:.0} MB a dict", other / WORKERS as f64),
+    }])
 }

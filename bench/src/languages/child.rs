@@ -10,15 +10,19 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use kelix_report::interleave::BLOCK;
 
 use super::text;
 
+/// For so long a program that is to end may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A program that has said that it is ready, on the cores of the thread that started it.
 pub(super) struct Child {
     process: std::process::Child,
-    orders: ChildStdin,
+    orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     command: String,
 }
@@ -29,7 +33,7 @@ impl Child {
         variable: &str,
         language: &str,
         (directory, records): (&Path, u64),
-        environment: &[(&str, &Path)],
+        environment: Option<(&str, &Path)>,
     ) -> Result<Option<Child>, String> {
         let Ok(command) = std::env::var(variable) else {
             eprintln!(
@@ -43,12 +47,12 @@ impl Child {
             .args(words)
             .arg(directory)
             .arg(records.to_string())
-            .envs(environment.iter().copied())
+            .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{program} ({variable}): {error}"))?;
-        let orders = process.stdin.take().expect("a pipe");
+        let orders = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut child = Child { process, orders, answers, command };
         match child.answer()?.as_str() {
@@ -71,7 +75,7 @@ impl Child {
     pub fn block(&mut self, way: &str) -> Result<Option<f64>, String> {
         let (mut operations, mut time) = (0, 0);
         while time < BLOCK.as_nanos() as u64 {
-            writeln!(self.orders, "{way}").map_err(text)?;
+            writeln!(self.orders.as_mut().expect("a pipe"), "{way}").map_err(text)?;
             let said = self.answer()?;
             let numbers: Vec<u64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
             match (said.strip_prefix("missing "), &numbers[..]) {
@@ -92,7 +96,12 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The end of its orders would end it too, but not one that hangs.
+        // With the end of its orders it ends, and what it has started. One that hangs is not waited for.
+        self.orders = None;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

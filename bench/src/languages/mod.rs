@@ -44,6 +44,7 @@ fn rows(store: &mut Store) -> Result<Vec<Row>, String> {
     let mut rows = c::rows(store)?;
     rows.extend(bindings::of_java(store)?);
     rows.extend(bindings::of_python(store)?);
+    rows.extend(bindings::memory(store)?);
     rows.extend(parts::rows(store)?);
     Ok(rows)
 }
