@@ -19,7 +19,14 @@ pub struct Strings {
     ends: Vec<usize>,
 }
 
+/// Room for a key, as most have it.
+const KEY_BYTES: usize = 24;
+
 impl Strings {
+    fn with_room_for(count: usize) -> Strings {
+        Strings { data: Vec::with_capacity(count * KEY_BYTES), ends: Vec::with_capacity(count) }
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         self.data.extend_from_slice(bytes);
         self.ends.push(self.data.len());
@@ -41,9 +48,9 @@ impl Strings {
 
 /// The bytes of many keys.
 pub fn encode_keys(codec: &Codec, keys: &Bound<'_, PyAny>) -> PyResult<Strings> {
-    let mut strings = Strings::default();
     if let (Codec::Bytes, Ok(list)) = (codec, keys.cast::<PyList>()) {
         // The common case, which takes no more than it has to.
+        let mut strings = Strings::with_room_for(list.len());
         for key in list.iter() {
             match key.cast::<PyBytes>() {
                 Ok(key) => strings.push(key.as_bytes()),
@@ -57,6 +64,7 @@ pub fn encode_keys(codec: &Codec, keys: &Bound<'_, PyAny>) -> PyResult<Strings> 
             return keys_of_array(codec, &view);
         }
     }
+    let mut strings = Strings::default();
     for key in keys.try_iter()? {
         strings.push(codec.encode(&key?, Role::Key)?.bytes()?);
     }

@@ -15,10 +15,8 @@ use super::child::Child;
 use super::text;
 use crate::store::{Numbers, Store, key_of, verify};
 
-/// Records that are got one by one: few, since what a call costs is looked for, and not what memory does.
+/// Records that are got by key: few, since what a call costs is looked for, and not what memory does.
 const FEW: u64 = 1_000;
-/// Records that Python gets, as many as are in the dictionaries of a worker with little in them.
-const OF_PYTHON: u64 = 20_000;
 /// Gets of a block.
 const GETS: usize = 1 << 14;
 /// Keys that are drawn.
@@ -149,7 +147,7 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
         return Ok(Vec::new());
     }
     progress::show("py_get");
-    let records = OF_PYTHON.min(store.records);
+    let records = FEW.min(store.records);
     let (table, mut session) = (store.table, store.client.session().map_err(text)?);
     let ordered = fill_ordered(store)?;
     let redis = start_redis()?;
@@ -192,7 +190,7 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
     progress::show("py_rows");
     let wanted = Numbers(6).records(records, DRAWN);
     let (mut next, mut values) = (0, Values::new());
-    let batches = || {
+    let mut batches = || {
         for _ in 0..8 {
             let at = next % (wanted.len() - BATCH);
             next += BATCH;
@@ -206,9 +204,14 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
         }
         8 * BATCH as u64
     };
-    if let Some(comparison) = beside_ours(store.rounds, (&mut child, "rows"), batches)? {
-        let name = "500 keys into an array of numpy's / multi_get_into of the Rust client, a key";
-        rows.push(compared("py_rows", name, "ns", 1.4, comparison, ""));
+    let forms = [
+        ("py_rows", "rows", "500 keys in a list into an array of numpy's / multi_get_into, a key"),
+        ("py_rows_array", "array", "the same, keys in an array"),
+    ];
+    for (id, way, name) in forms {
+        if let Some(comparison) = beside_ours(store.rounds, (&mut child, way), &mut batches)? {
+            rows.push(compared(id, name, "ns", 1.4, comparison, ""));
+        }
     }
     progress::show("py_arrow");
     let (count, mut found) = (store.records, Rows::new());
