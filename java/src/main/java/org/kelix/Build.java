@@ -7,6 +7,7 @@ import java.util.List;
  * A generation of a dataset that is being built. Nobody sees it until {@link #finish()}. To close
  * it before that gives it up, so an exception in a try statement leaves nothing behind. It is of
  * the session that began it, which can do anything else between, and is given up with that one.
+ * Another session that builds the dataset right after may be told to try again.
  */
 public final class Build implements AutoCloseable {
     private final Session session;

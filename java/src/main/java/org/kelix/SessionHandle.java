@@ -9,7 +9,7 @@ final class SessionHandle extends Handle {
     private final Pool pool;
     private final Set<Handle> children = ConcurrentHashMap.newKeySet();
 
-    /** Builds that are not over: the library gives them up when their session ends. */
+    /** Builds that are not over. */
     private final Set<Handle> builds = ConcurrentHashMap.newKeySet();
 
     /**
@@ -49,8 +49,27 @@ final class SessionHandle extends Handle {
         return builds.contains(build);
     }
 
+    /**
+     * Gives builds up that are not over. One that was forgotten is left: the server gives that up
+     * when it finds that the session has ended.
+     */
+    private void abandonBuilds() {
+        for (Handle build : builds) {
+            try {
+                long address = build.take();
+                if (core.block.set(1, address).call(Op.ABANDON_BUILD) >= 0) {
+                    builds.remove(build);
+                }
+                build.put(address);
+            } catch (KelixException forgotten) {
+                continue;
+            }
+        }
+    }
+
     @Override
     void free(long taken) {
+        abandonBuilds();
         children.forEach(Handle::run);
         core.forgetBuffers();
         boolean canGoOn = !isSpent && builds.isEmpty() && core.block.trim();
