@@ -676,14 +676,12 @@ static int wait_(word *a) {
 #define NAME(name, function) #name " "
 static int (*const functions[])(word *) = {OPERATIONS(FUNCTION)};
 static const char names[] = OPERATIONS(NAME);
-static const char mismatch[] = "libkelix has another binary interface than its header";
 
 /* The names of the operations and the version, each with a zero behind them: address and length. */
 EXPORT void kelix_java_about(word block) {
     word *a = (word *)(intptr_t)block;
-    const char *version = kelix_abi() == KELIX_ABI ? kelix_version() : mismatch;
     tell_bytes(a, 0, (kelix_bytes){names, sizeof names - 1});
-    tell_bytes(a, 2, kelix_text(version));
+    tell_bytes(a, 2, kelix_text(kelix_version()));
 }
 
 EXPORT int32_t kelix_java_call(int32_t operation, word block) {

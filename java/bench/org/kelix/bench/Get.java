@@ -40,7 +40,6 @@ public final class Get {
     private final ByteBuffer directKey = direct(KEY_BYTES);
     private final ByteBuffer directValue = direct(64);
     private final byte[] value = new byte[64];
-    private final ByteBuffer arrayValue = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN);
     private int next;
 
     private Get(Session session, long count) {
@@ -65,28 +64,25 @@ public final class Get {
         return ByteBuffer.allocateDirect(bytes).order(ByteOrder.LITTLE_ENDIAN);
     }
 
-    private void verify(ByteBuffer found, int bytes, long record) {
+    private static void verify(int bytes, long following, long own, long both, long record) {
         if (bytes != VALUE_BYTES) {
             throw new IllegalStateException("record " + record + " has " + bytes + " bytes");
         }
-        verify(found.getLong(0), found.getLong(8), found.getLong(16), record);
-    }
-
-    private static void verify(long following, long own, long both, long record) {
         if (own != record || both != (following ^ record)) {
             throw new IllegalStateException("record " + record + " has the value of another");
         }
+    }
+
+    private static void verify(int bytes, byte[] found, long record) {
+        long following = (long) LONG.get(found, 0);
+        verify(bytes, following, (long) LONG.get(found, 8), (long) LONG.get(found, 16), record);
     }
 
     private void get() {
         for (int index = next; index < next + BLOCK; index++) {
             LONG.set(key, 8, records[index]);
             byte[] found = session.get(table, key);
-            verify(
-                    (long) LONG.get(found, 0),
-                    (long) LONG.get(found, 8),
-                    (long) LONG.get(found, 16),
-                    records[index]);
+            verify(found.length, found, records[index]);
         }
     }
 
@@ -94,7 +90,8 @@ public final class Get {
         for (int index = next; index < next + BLOCK; index++) {
             directKey.putLong(8, records[index]);
             int bytes = session.get(table, directKey, directValue.clear());
-            verify(directValue, bytes, records[index]);
+            long following = directValue.getLong(0);
+            verify(bytes, following, directValue.getLong(8), directValue.getLong(16), records[index]);
         }
     }
 
@@ -102,7 +99,7 @@ public final class Get {
         for (int index = next; index < next + BLOCK; index++) {
             LONG.set(key, 8, records[index]);
             int bytes = session.get(table, key, value);
-            verify(arrayValue, bytes, records[index]);
+            verify(bytes, value, records[index]);
         }
     }
 

@@ -17,7 +17,7 @@ import java.util.function.Function;
  * <p>Futures are completed by that thread, so what depends on them (but for methods whose names end
  * with Async) must neither wait nor take long. They fail with {@link KelixException}. A future that
  * is cancelled has no effect on the operation. In shared memory {@link Session#get} takes less time
- * than to hand it over.
+ * than to hand it over. The thread, and with it the client, stays until either is closed.
  */
 public final class Async implements AutoCloseable {
     private static final int POLL_MOST = 256;

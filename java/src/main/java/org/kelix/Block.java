@@ -45,9 +45,15 @@ final class Block {
         dataAddress = Bridge.address(data);
     }
 
-    void trim() {
-        if (data.capacity() > ROOM_KEPT) {
-            allocate(room);
+    /** Lets go of what one call needed. Whether there is memory for the next ones. */
+    boolean trim() {
+        try {
+            if (data.capacity() > ROOM_KEPT) {
+                allocate(room);
+            }
+            return true;
+        } catch (OutOfMemoryError error) {
+            return false;
         }
     }
 

@@ -108,8 +108,11 @@ class Handle implements Runnable {
         while (!isFreed) {
             long taken = (long) ADDRESS.getAndSet(this, 0L);
             if (taken != 0) {
-                free(taken);
-                isFreed = true;
+                try {
+                    free(taken);
+                } finally {
+                    isFreed = true;
+                }
             } else if (!isFreed) {
                 LockSupport.parkNanos(20_000);
                 // A thread that was interrupted does not park, and would only spin.

@@ -53,8 +53,7 @@ final class SessionHandle extends Handle {
     void free(long taken) {
         children.forEach(Handle::run);
         core.forgetBuffers();
-        core.block.trim();
-        boolean canGoOn = !isSpent && builds.isEmpty();
+        boolean canGoOn = !isSpent && builds.isEmpty() && core.block.trim();
         if (canGoOn && core.block.call(Op.OUTSTANDING) == 0 && core.block.out(0) == 0) {
             pool.take(this, core);
         } else {

@@ -22,6 +22,8 @@ import org.kelix.TableKind;
 import org.kelix.Walk;
 
 import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -107,40 +109,36 @@ public class LifetimeTest {
     }
 
     /** The memory of this process, in bytes. */
-    private static long used() throws Exception {
-        String words = Files.readString(Path.of("/proc/self/statm"));
-        return Long.parseLong(words.split(" ")[1]) * 4096;
+    private static long used() {
+        try {
+            String words = Files.readString(Path.of("/proc/self/statm"));
+            return Long.parseLong(words.split(" ")[1]) * 4096;
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 
     @Test
     public void nativeMemoryThatWasForgottenComesBack() throws Exception {
         Table table = session.create("items", TableKind.HASH);
-        session.putItem(
-                table,
-                bytes("k"),
-                new NewItem().bytes("x", new byte[60_000]).link("to", table, bytes("k")));
-        // 20,000 items of 60 KB would be more than a gigabyte.
-        for (int turn = 0; turn < 200; turn++) {
-            for (int item = 0; item < 100; item++) {
+        NewItem large = new NewItem().bytes("x", new byte[60_000]);
+        session.putItem(table, bytes("k"), large.link("to", table, bytes("k")));
+        long limit = used() + (250L << 20);
+        // Half of these 20,000 items are closed. The others are 600 MB.
+        for (int turn = 0; turn < 10; turn++) {
+            for (int item = 0; item < 2000; item++) {
                 Item read = session.getItem(table, bytes("k"));
                 if (item % 2 == 0) {
                     read.close();
                 }
             }
-            if (turn % 20 == 0) {
-                System.gc();
-            }
+            until(
+                    "the memory of forgotten items comes back",
+                    () -> {
+                        System.gc();
+                        return used() < limit;
+                    });
         }
-        until(
-                "the memory of forgotten items comes back",
-                () -> {
-                    System.gc();
-                    try {
-                        return used() < 900L << 20;
-                    } catch (Exception error) {
-                        throw new IllegalStateException(error);
-                    }
-                });
     }
 
     /** Runs a program of these tests. Returns its exit code and what it said. */

@@ -84,6 +84,26 @@ final class Server implements AutoCloseable {
     /** Lets it stand still, as if its host were too busy. */
     void standStill() {
         signal("STOP");
+        // The signal reaches one thread after the other, and those behind serve on until then.
+        while (!isStill()) {
+            Thread.onSpinWait();
+        }
+    }
+
+    /** Whether all threads are stopped: state T, behind the name in parentheses. */
+    private boolean isStill() {
+        Path tasks = Path.of("/proc", Long.toString(process.pid()), "task");
+        try (Stream<Path> threads = Files.list(tasks)) {
+            for (Path thread : threads.toList()) {
+                String told = Files.readString(thread.resolve("stat"));
+                if (told.charAt(told.lastIndexOf(')') + 2) != 'T') {
+                    return false;
+                }
+            }
+            return true;
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 
     void goOn() {

@@ -460,6 +460,19 @@ public class SessionTest {
     }
 
     @Test
+    public void whatOneSubmittedIsNotTheNextOnes() {
+        try (Kelix own = Kelix.connect(server.address())) {
+            try (Session first = own.session()) {
+                first.submitGet(first.table(table.name()), bytes("k"), 1);
+            }
+            try (Session second = own.session()) {
+                assertEquals(0, second.outstanding());
+                assertEquals(List.of(), second.poll(1, Duration.ZERO));
+            }
+        }
+    }
+
+    @Test
     public void pagesOfASubmittedScan() {
         Table days = session.create("pages" + made, TableKind.STRINGS);
         for (int index = 0; index < 3000; index++) {
