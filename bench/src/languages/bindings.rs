@@ -73,7 +73,7 @@ fn gets<'s>(session: &'s mut Session, table: Table, records: u64) -> impl FnMut(
 /// A row of which so many nanoseconds more than the other's are wanted.
 fn more(id: &'static str, name: &'static str, most_ns: f64, comparison: Comparison) -> Row {
     let more = comparison.ours_ns - comparison.other_ns;
-    let wanted = 1.0 + most_ns / comparison.other_ns;
+    let wanted = (100.0 * (1.0 + most_ns / comparison.other_ns)).round() / 100.0;
     compared(id, name, "ns", wanted, comparison, &format!("{more:.0} ns more, {most_ns} wanted; "))
 }
 
