@@ -34,7 +34,9 @@ sys.path.pop(0)
 
 import kelix  # noqa: E402
 
+# Of requests to other processes fewer do.
 BLOCK = 2_000
+REQUESTS = 500
 BATCH = 500
 KEY_BYTES = 16
 VALUE_BYTES = 32
@@ -63,8 +65,8 @@ class Blocks:
         self.random = random.Random(7)
         self.kept: dict[str, Any] = {}
 
-    def draw(self) -> tuple[list[int], list[bytes]]:
-        drawn = [self.random.randrange(self.records) for _ in range(BLOCK)]
+    def draw(self, count: int = BLOCK) -> tuple[list[int], list[bytes]]:
+        drawn = self.random.choices(range(self.records), k=count)
         return drawn, [key_of(record) for record in drawn]
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
@@ -81,14 +83,14 @@ class Blocks:
             self.kept[name] = make()
         return self.kept[name]
 
-    def singly(self, get: Callable[[bytes], Any]) -> tuple[int, int]:
-        drawn, keys = self.draw()
+    def singly(self, get: Callable[[bytes], Any], count: int = BLOCK) -> tuple[int, int]:
+        drawn, keys = self.draw(count)
         began = time.perf_counter_ns()
         values = [get(key) for key in keys]
         took = time.perf_counter_ns() - began
         for record, value in zip(drawn, values, strict=True):
             verify(value, record)
-        return BLOCK, took
+        return count, took
 
     def get(self) -> tuple[int, int]:
         drawn, keys = self.draw()
@@ -178,7 +180,7 @@ class Blocks:
             pipeline.execute()
             return client
 
-        return self.singly(self.keep("redis", fill).get)
+        return self.singly(self.keep("redis", fill).get, REQUESTS)
 
 
     def stash(self) -> tuple[int, int]:
@@ -193,14 +195,7 @@ class Blocks:
             return client
 
         client = self.keep("stash", fill)
-        drawn, keys = self.draw()
-        names = [key.hex() for key in keys]
-        began = time.perf_counter_ns()
-        values = [client.get("records", name) for name in names]
-        took = time.perf_counter_ns() - began
-        for record, value in zip(drawn, values, strict=True):
-            verify(value, record)
-        return BLOCK, took
+        return self.singly(lambda key: client.get("records", key.hex()), REQUESTS)
 
 
 class Arbiter:
