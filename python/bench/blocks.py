@@ -1,6 +1,6 @@
 """Blocks of operations for `kelix bench languages`, which starts this as a process and takes turns with it.
 
-    python bench_child.py DIRECTORY RECORDS
+    python blocks.py DIRECTORY RECORDS
 
 The server of the directory has the table "records" with so many records, and for scans the table "ordered".
 Prints `ready`; then runs a block for each line of its input and prints `OPERATIONS NANOSECONDS`, or `missing
@@ -29,10 +29,7 @@ from collections.abc import Callable, Iterator
 from struct import unpack_from
 from typing import Any
 
-# Not this folder, whose `kelix` is the source and not what was installed.
-sys.path.pop(0)
-
-import kelix  # noqa: E402
+import kelix
 
 # Of requests to other processes fewer do.
 BLOCK = 2_000

@@ -1,6 +1,6 @@
 """What workers of a host take: each with a dict of all items of its own, or each with an open store.
 
-    python bench_memory.py [ITEMS [WORKERS]]
+    python memory.py [ITEMS [WORKERS]]
 
 Prints `dict BYTES`, `kelix BYTES` and how much the second is of the first. Each is what all processes take
 together: the memory of a page that several have mapped is shared out among them (Pss in
@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# In place of this folder, whose `kelix` is the source and not what was installed.
-sys.path[0] = str(Path(__file__).parent / "tests")
+# Where `support` is.
+sys.path[0] = str(Path(__file__).parents[1] / "tests")
 
 # Programs of workers. Each says when it is ready, and waits to be ended.
 EMPTY = """
