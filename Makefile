@@ -29,7 +29,7 @@ TEST_LONG = msrv test-capi test-python test-java loom lint-sim sim fuzz test-slo
 .PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
 build: toolchain ## build everything
 	@echo "== build"

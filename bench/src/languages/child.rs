@@ -37,7 +37,7 @@ impl Child {
     ) -> Result<Option<Child>, String> {
         let Ok(command) = std::env::var(variable) else {
             eprintln!(
-                "kelix-bench: {variable} names no command: rows of {language} are left out (scripts/bench-languages)"
+                "kelix-bench: {variable} names no command: rows of {language} are left out (make bench-languages)"
             );
             return Ok(None);
         };

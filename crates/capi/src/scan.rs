@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use kelix::{PausedScan, Scan};
+use kelix::{PausedScan, Scan, Table};
 
 use crate::call::{Session, in_session};
 use crate::error::{Failure, KELIX_MORE, KELIX_OK, Result};
@@ -186,6 +186,29 @@ pub unsafe extern "C" fn kelix_scan_free(scan: *mut kelix_scan) {
     unsafe { free(scan) };
 }
 
+/// Tells how many keys of a range there are, by one of two ways to count.
+///
+/// # Safety
+///
+/// The promises of the crate.
+unsafe fn tell_count(
+    name: &'static str,
+    session: *mut kelix_session,
+    (table, range): (kelix_table, *const kelix_range),
+    count: *mut u64,
+    of: impl FnOnce(&mut kelix::Session, Table, &Scan) -> kelix::Result<u64>,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session(name, session, |inside| {
+            let mut place = Place::needed(count, "count")?;
+            let range = passed(range, "range")?.scan()?;
+            place.tell(of(&mut inside.session, table.table(), &range)?);
+            Ok(KELIX_OK)
+        })
+    }
+}
+
 /// Counts the keys of a range, each once. `range` may be NULL: the whole table.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_count(
@@ -195,14 +218,7 @@ pub unsafe extern "C" fn kelix_count(
     count: *mut u64,
 ) -> c_int {
     // SAFETY: the promises.
-    unsafe {
-        in_session("kelix_count", session, |inside| {
-            let mut place = Place::needed(count, "count")?;
-            let range = passed(range, "range")?.scan()?;
-            place.tell(inside.session.count(table.table(), &range)?);
-            Ok(KELIX_OK)
-        })
-    }
+    unsafe { tell_count("kelix_count", session, (table, range), count, kelix::Session::count) }
 }
 
 /// About how many keys a range has, without a look at each: exact for a few, and for more what leaves have on
@@ -215,12 +231,5 @@ pub unsafe extern "C" fn kelix_estimate(
     count: *mut u64,
 ) -> c_int {
     // SAFETY: the promises.
-    unsafe {
-        in_session("kelix_estimate", session, |inside| {
-            let mut place = Place::needed(count, "count")?;
-            let range = passed(range, "range")?.scan()?;
-            place.tell(inside.session.estimate(table.table(), &range)?);
-            Ok(KELIX_OK)
-        })
-    }
+    unsafe { tell_count("kelix_estimate", session, (table, range), count, kelix::Session::estimate) }
 }
