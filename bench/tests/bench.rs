@@ -372,7 +372,7 @@ fn a_report_fills_every_part_and_leaves_the_prose_alone() {
     let folder = place.path().to_str().expect("text");
     let all = ["report", "--into", folder, "--records", "2000", "--json", "--directory", ON_DISK];
     let ran = place.bench(&all);
-    // Whoever wants to measure other languages says by which commands.
+    // Rows of other languages are left out where no variable names their command.
     let left_out = |line: &&str| line.contains("names no command: rows of ");
     let said: Vec<&str> = ran.err.lines().filter(|line| !left_out(line)).collect();
     assert_eq!((ran.code, &said[..]), (0, &[] as &[&str]), "{ran:?}");

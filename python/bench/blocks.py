@@ -80,24 +80,29 @@ class Blocks:
             self.kept[name] = make()
         return self.kept[name]
 
+    def verify(self, drawn: list[int], values: list[Any]) -> None:
+        for record, value in zip(drawn, values, strict=True):
+            verify(value, record)
+
     def singly(self, get: Callable[[bytes], Any], count: int = BLOCK) -> tuple[int, int]:
         drawn, keys = self.draw(count)
         began = time.perf_counter_ns()
         values = [get(key) for key in keys]
         took = time.perf_counter_ns() - began
-        for record, value in zip(drawn, values, strict=True):
-            verify(value, record)
+        self.verify(drawn, values)
         return count, took
 
-    def get(self) -> tuple[int, int]:
+    def indexed(self, mapping: Any) -> tuple[int, int]:
+        """As `singly`, by the operator and not by a call."""
         drawn, keys = self.draw()
-        table = self.table
         began = time.perf_counter_ns()
-        values = [table[key] for key in keys]
+        values = [mapping[key] for key in keys]
         took = time.perf_counter_ns() - began
-        for record, value in zip(drawn, values, strict=True):
-            verify(value, record)
+        self.verify(drawn, values)
         return BLOCK, took
+
+    def get(self) -> tuple[int, int]:
+        return self.indexed(self.table)
 
     def rows(self) -> tuple[int, int]:
         return self.into_rows(lambda keys: keys)
@@ -139,14 +144,7 @@ class Blocks:
         return read.num_rows, took
 
     def dict(self) -> tuple[int, int]:
-        pairs = self.keep("dict", lambda: {key: value for key, value in self.all()})
-        drawn, keys = self.draw()
-        began = time.perf_counter_ns()
-        values = [pairs[key] for key in keys]
-        took = time.perf_counter_ns() - began
-        for record, value in zip(drawn, values, strict=True):
-            verify(value, record)
-        return BLOCK, took
+        return self.indexed(self.keep("dict", lambda: {key: value for key, value in self.all()}))
 
     def lmdb(self) -> tuple[int, int]:
         import lmdb

@@ -1,26 +1,23 @@
 //! Java and Python, against the same of the Rust client in this program, and Python against what its users
 //! have today.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use kelix::{Rows, Scan, Session, Table, TableKind, Values};
-use kelix_report::cores::{cores, pin};
+use kelix_report::cores::on_last_core;
 use kelix_report::daemon::{Address, Daemon, Transport, is_installed};
 use kelix_report::interleave::{Comparison, compared as compared_times, one_block, take_blocks};
 use kelix_report::progress;
 use kelix_report::redis;
 use kelix_report::report::{Row, Sense, compared};
 
-use super::child::Child;
+use super::child::{Child, command};
+use super::draw::{Draw, get_into};
 use super::text;
-use crate::store::{Numbers, Store, key_of, verify};
+use crate::store::{Store, key_of, put_records, verify};
 
 /// Records that are got by key: few, since what a call costs is looked for, and not what memory does.
 const FEW: u64 = 1_000;
-/// Gets of a block.
-const GETS: usize = 1 << 14;
-/// Keys that are drawn.
-const DRAWN: usize = 1 << 20;
 /// Keys of a batch.
 const BATCH: usize = 500;
 /// The table that is scanned.
@@ -47,7 +44,7 @@ fn beside(
     Ok((!is_missing).then(|| compared_times(&times[0], &times[1])))
 }
 
-/// The same beside operations of this program.
+/// Blocks of a child's way and of operations of this program, in turn.
 fn beside_ours(
     rounds: usize,
     child: (&mut Child, &str),
@@ -58,16 +55,8 @@ fn beside_ours(
 
 /// Gets of the Rust client.
 fn gets<'s>(session: &'s mut Session, table: Table, records: u64) -> impl FnMut() -> u64 + 's {
-    let (wanted, mut next, mut buffer) = (Numbers(5).records(records, DRAWN), 0, [0; 32]);
-    move || {
-        for _ in 0..GETS {
-            let record = wanted[next % wanted.len()];
-            next += 1;
-            session.get_into(table, &key_of(record), &mut buffer).expect("a get").expect("present");
-            verify(&buffer, record);
-        }
-        GETS as u64
-    }
+    let mut draw = Draw::of(5, records);
+    move || draw.block(|key, buffer| get_into(session, table, key, buffer))
 }
 
 /// A row of which so many nanoseconds more than the other's are wanted.
@@ -117,23 +106,15 @@ fn start_redis() -> Result<Option<Daemon>, String> {
     if !is_installed(redis::PROGRAM) {
         return Ok(None);
     }
-    pin(cores() - 1);
-    let daemon = redis::start(Transport::Unix);
-    pin(0);
-    daemon.map(Some)
+    on_last_core(|| redis::start(Transport::Unix)).map(Some)
 }
 
 /// Puts all records into an ordered table.
 fn fill_ordered(store: &mut Store) -> Result<Table, String> {
     let table = store.session.create_table_of(TableKind::Strings, ORDERED).map_err(text)?;
-    for first in (0..store.records).step_by(BATCH) {
-        let items: Vec<([u8; 16], [u8; 32])> = (first..store.records.min(first + BATCH as u64))
-            .map(|record| (key_of(record), store.walk.value_of(record)))
-            .collect();
-        let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        for put in store.session.multi_put(table, &items).map_err(text)? {
-            put.map_err(text)?;
-        }
+    let records: Vec<u64> = (0..store.records).collect();
+    for batch in records.chunks(BATCH) {
+        put_records(&mut store.session, table, store.walk, batch)?;
     }
     Ok(table)
 }
@@ -141,9 +122,7 @@ fn fill_ordered(store: &mut Store) -> Result<Table, String> {
 /// The rows of Python.
 pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
     const VARIABLE: &str = "KELIX_BENCH_PYTHON";
-    if std::env::var_os(VARIABLE).is_none() {
-        // Says so.
-        Child::start(VARIABLE, "Python", (&store.directory, 0), None)?;
+    if command(VARIABLE, "Python")?.is_none() {
         return Ok(Vec::new());
     }
     progress::show("py_get");
@@ -188,13 +167,10 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
         }
     }
     progress::show("py_rows");
-    let wanted = Numbers(6).records(records, DRAWN);
-    let (mut next, mut values) = (0, Values::new());
+    let (mut draw, mut values) = (Draw::of(6, records), Values::new());
     let mut batches = || {
         for _ in 0..8 {
-            let at = next % (wanted.len() - BATCH);
-            next += BATCH;
-            let batch = &wanted[at..at + BATCH];
+            let batch = draw.batch(BATCH);
             let keys: Vec<[u8; 16]> = batch.iter().map(|record| key_of(*record)).collect();
             let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
             session.multi_get_into(table, &keys, &mut values).expect("a batch");
@@ -231,20 +207,17 @@ pub(super) fn of_python(store: &mut Store) -> Result<Vec<Row>, String> {
 pub(super) fn memory(store: &Store) -> Result<Vec<Row>, String> {
     const VARIABLE: &str = "KELIX_BENCH_PYTHON_MEMORY";
     const WORKERS: usize = 8;
-    let Ok(command) = std::env::var(VARIABLE) else { return Ok(Vec::new()) };
+    let Some(mut command) = command(VARIABLE, "what workers take")? else { return Ok(Vec::new()) };
     progress::show("workers_memory");
-    let mut words = command.split_whitespace();
-    let program = words.next().ok_or_else(|| format!("{VARIABLE} is empty"))?;
-    let said = Command::new(program)
-        .args(words)
+    let said = command
         .args([store.records.to_string(), WORKERS.to_string()])
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| format!("{program} ({VARIABLE}): {error}"))?;
+        .map_err(|error| format!("{VARIABLE}: {error}"))?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
     let megabytes = |what: &str| {
         let bytes = said.lines().find_map(|line| line.strip_prefix(what)?.trim().parse::<f64>().ok());
-        bytes.map(|bytes| bytes / 1e6).ok_or_else(|| format!("{command} says {said:?}, and no {what}"))
+        bytes.map(|bytes| bytes / 1e6).ok_or_else(|| format!("{VARIABLE} says {said:?}, and no {what}"))
     };
     let (ours, other) = (megabytes("kelix ")?, megabytes("dict ")?);
     Ok(vec![Row {

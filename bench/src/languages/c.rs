@@ -2,7 +2,6 @@
 //! program.
 
 use std::ffi::{c_int, c_void};
-use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 
@@ -11,16 +10,14 @@ use kelix_report::progress;
 use kelix_report::report::{Row, compared};
 use libloading::Library;
 
+use super::draw::{Draw, get_into};
 use super::text;
-use crate::store::{Numbers, Store, key_of, verify};
+use crate::store::Store;
 
 /// The library as cargo leaves it beside this program, and as it is installed.
 const BUILT: &str = "libkelix_capi.so";
 const INSTALLED: &str = "libkelix.so.0";
-/// Gets of a block.
-const GETS: usize = 1 << 14;
-/// Keys that are drawn, of many records and of few.
-const DRAWN: usize = 1 << 20;
+/// Records of the row about few.
 const FEW: u64 = 1_000;
 
 #[repr(C)]
@@ -117,18 +114,6 @@ impl Session {
     }
 }
 
-/// Gets records that were drawn.
-fn draw((wanted, next): (&[u64], &mut usize), mut get: impl FnMut(&[u8], &mut [u8])) -> u64 {
-    let mut buffer = [0; 32];
-    for _ in 0..GETS {
-        let record = wanted[*next % wanted.len()];
-        *next += 1;
-        get(black_box(&key_of(record)[..]), black_box(&mut buffer[..]));
-        verify(&buffer, record);
-    }
-    GETS as u64
-}
-
 /// The rows.
 pub(super) fn rows(store: &mut Store) -> Result<Vec<Row>, String> {
     let Some((library, name)) = library()? else {
@@ -141,17 +126,11 @@ pub(super) fn rows(store: &mut Store) -> Result<Vec<Row>, String> {
     let (table, mut other) = (store.table, store.client.session().map_err(text)?);
     let mut row = |id, what, records: u64| {
         progress::show(id);
-        let wanted = Numbers(3).records(records, DRAWN);
-        let (mut our_next, mut other_next) = (0, DRAWN / 2);
-        let comparison = compare(
-            store.rounds,
-            &mut || draw((&wanted, &mut our_next), |key, buffer| ours.get(key, buffer)),
-            &mut || {
-                draw((&wanted, &mut other_next), |key, buffer| {
-                    other.get_into(table, key, buffer).expect("a get").expect("present");
-                })
-            },
-        );
+        let (mut our_draw, mut other_draw) = (Draw::of(3, records), Draw::of(4, records));
+        let comparison =
+            compare(store.rounds, &mut || our_draw.block(|key, buffer| ours.get(key, buffer)), &mut || {
+                other_draw.block(|key, buffer| get_into(&mut other, table, key, buffer))
+            });
         compared(id, what, "ns", 1.05, comparison, &format!("{name}; "))
     };
     Ok(vec![

@@ -24,37 +24,44 @@ pub(super) struct Child {
     process: std::process::Child,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+    /// The variable that its command stands in.
     command: String,
 }
 
+/// The command in a variable of the environment. `None`: the variable is not set, which is said.
+pub(super) fn command(variable: &str, language: &str) -> Result<Option<Command>, String> {
+    let Ok(words) = std::env::var(variable) else {
+        eprintln!(
+            "kelix-bench: {variable} names no command: rows of {language} are left out (make bench-languages)"
+        );
+        return Ok(None);
+    };
+    let mut words = words.split_whitespace();
+    let mut command = Command::new(words.next().ok_or_else(|| format!("{variable} is empty"))?);
+    command.args(words);
+    Ok(Some(command))
+}
+
 impl Child {
-    /// Starts the command in a variable of the environment. `None`: the variable is not set, which is said.
+    /// Starts the command in a variable of the environment, as [`command`] finds it.
     pub fn start(
         variable: &str,
         language: &str,
         (directory, records): (&Path, u64),
         environment: Option<(&str, &Path)>,
     ) -> Result<Option<Child>, String> {
-        let Ok(command) = std::env::var(variable) else {
-            eprintln!(
-                "kelix-bench: {variable} names no command: rows of {language} are left out (make bench-languages)"
-            );
-            return Ok(None);
-        };
-        let mut words = command.split_whitespace();
-        let program = words.next().ok_or_else(|| format!("{variable} is empty"))?;
-        let mut process = Command::new(program)
-            .args(words)
+        let Some(mut command) = command(variable, language)? else { return Ok(None) };
+        let mut process = command
             .arg(directory)
             .arg(records.to_string())
             .envs(environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("{program} ({variable}): {error}"))?;
+            .map_err(|error| format!("{variable}: {error}"))?;
         let orders = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("a pipe"));
-        let mut child = Child { process, orders, answers, command };
+        let mut child = Child { process, orders, answers, command: variable.into() };
         match child.answer()?.as_str() {
             "ready" => Ok(Some(child)),
             said => Err(format!("{}: {said}", child.command)),

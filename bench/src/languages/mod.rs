@@ -3,6 +3,7 @@
 mod bindings;
 mod c;
 mod child;
+mod draw;
 mod parts;
 
 use kelix_report::Report;

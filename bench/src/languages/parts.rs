@@ -1,21 +1,20 @@
 //! What the library has for bindings, against what it has had before: parts of values against whole ones,
 //! gets that never wait against those that may.
 
-use kelix::{Session, Table, TryGet};
+use kelix::TryGet;
 use kelix_report::interleave::compare;
 use kelix_report::progress;
 use kelix_report::report::{Row, compared};
 
+use super::draw::{Draw, get_into};
 use super::text;
-use crate::store::{Numbers, Store, key_of, verify};
+use crate::store::{Numbers, Store};
 
 const VALUE_BYTES: usize = 4 << 20;
 const PART_BYTES: usize = 64 << 10;
 const KEY: &[u8] = b"a chunk of a file";
-/// Gets of a block.
-const GETS: usize = 1 << 14;
 const WHOLES: u64 = 4;
-/// Keys that are drawn.
+/// Parts that are drawn.
 const DRAWN: usize = 1 << 20;
 
 /// The word that stands at a byte of the value, which is a multiple of eight.
@@ -29,22 +28,6 @@ fn check(part: &[u8], from: u64) {
         let word = u64::from_le_bytes(part[at..at + 8].try_into().expect("8 bytes"));
         assert_eq!(word, word_at(from + at as u64), "byte {at} from {from} on");
     }
-}
-
-/// Gets records that were drawn.
-fn draw((wanted, next): (&[u64], &mut usize), mut get: impl FnMut(&[u8], &mut [u8])) -> u64 {
-    let mut buffer = [0; 32];
-    for _ in 0..GETS {
-        let record = wanted[*next % wanted.len()];
-        *next += 1;
-        get(&key_of(record), &mut buffer);
-        verify(&buffer, record);
-    }
-    GETS as u64
-}
-
-fn get_into(session: &mut Session, table: Table, key: &[u8], buffer: &mut [u8]) {
-    session.get_into(table, key, buffer).expect("a get").expect("present");
 }
 
 /// The rows.
@@ -77,24 +60,23 @@ pub(super) fn rows(store: &mut Store) -> Result<Vec<Row>, String> {
         },
     );
     progress::show("try_get");
-    let wanted = Numbers(2).records(store.records, DRAWN);
-    let (mut our_next, mut other_next, mut waits) = (0, DRAWN / 2, 0u64);
-    let mut gets = 0;
+    let (mut our_draw, mut other_draw) = (Draw::of(2, store.records), Draw::of(7, store.records));
+    let (mut waits, mut gets) = (0u64, 0);
     let tried = compare(
         store.rounds,
         &mut || {
-            gets += GETS as u64;
-            draw((&wanted, &mut our_next), |key, buffer| {
-                match ours.try_get_into(table, key, buffer).expect("a get") {
+            let done =
+                our_draw.block(|key, buffer| match ours.try_get_into(table, key, buffer).expect("a get") {
                     TryGet::Found(..) => {}
                     _ => {
                         waits += 1;
                         get_into(&mut ours, table, key, buffer);
                     }
-                }
-            })
+                });
+            gets += done;
+            done
         },
-        &mut || draw((&wanted, &mut other_next), |key, buffer| get_into(&mut other, table, key, buffer)),
+        &mut || other_draw.block(|key, buffer| get_into(&mut other, table, key, buffer)),
     );
     let note = format!("{:.1} of 1000 would have waited, and did; ", waits as f64 * 1e3 / gets as f64);
     Ok(vec![

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kelix_report::cores::{cores, pin};
+use kelix_report::cores::on_last_core;
 use kelix_report::daemon::{Daemon, Transport, is_installed};
 use kelix_report::redis::{self, Connection};
 
@@ -81,10 +81,8 @@ impl Redis {
             );
             return Ok(None);
         }
-        pin(cores() - 1);
-        let daemon = redis::start_appending(Transport::Unix, &disk.folder(sync.id())?);
-        pin(0);
-        let daemon = daemon?;
+        let folder = disk.folder(sync.id())?;
+        let daemon = on_last_core(|| redis::start_appending(Transport::Unix, &folder))?;
         let mut connection = Connection::open(&daemon)?;
         let mut commands = Vec::new();
         for first in (0..records).step_by(LOAD as usize) {

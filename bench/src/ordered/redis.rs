@@ -4,7 +4,7 @@
 //! The key of a number is its 8 bytes, highest first, and so is its member of the sorted set; scores are
 //! exact up to 2^53.
 
-use kelix_report::cores::{cores, pin};
+use kelix_report::cores::on_last_core;
 use kelix_report::daemon::{Daemon, Transport};
 use kelix_report::redis::{self, Connection};
 
@@ -25,10 +25,7 @@ pub(super) struct Redis {
 impl Redis {
     /// Starts it on the last core, and stays on the first.
     pub fn start() -> Result<Redis, String> {
-        pin(cores() - 1);
-        let daemon = redis::start(Transport::Unix);
-        pin(0);
-        let daemon = daemon?;
+        let daemon = on_last_core(|| redis::start(Transport::Unix))?;
         Ok(Redis { connection: Connection::open(&daemon)?, _daemon: daemon })
     }
 

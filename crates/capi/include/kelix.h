@@ -880,11 +880,11 @@ typedef struct kelix_pair {
  */
 typedef struct kelix_cell {
     /**
-     * Its first byte in the rows' data. KELIX_NO_VALUE: the item has no such bytes.
+     * First byte of the attribute in the rows' data. KELIX_NO_VALUE: the item has no such bytes.
      */
     uint64_t start;
     /**
-     * Its length in bytes.
+     * Length of the attribute in bytes.
      */
     uint64_t bytes;
 } kelix_cell;

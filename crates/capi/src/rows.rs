@@ -218,9 +218,9 @@ pub unsafe extern "C" fn kelix_rows_arrays(
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kelix_cell {
-    /// Its first byte in the rows' data. KELIX_NO_VALUE: the item has no such bytes.
+    /// First byte of the attribute in the rows' data. KELIX_NO_VALUE: the item has no such bytes.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length of the attribute in bytes.
     pub bytes: u64,
 }
 

@@ -22,6 +22,14 @@ pub fn pin_thread(thread: Option<rustix::thread::Pid>, chosen: std::ops::Range<u
     let _ = rustix::thread::sched_setaffinity(thread, &set);
 }
 
+/// Starts something on the last core, which stays there, and goes on on the first.
+pub fn on_last_core<T>(start: impl FnOnce() -> T) -> T {
+    pin(cores() - 1);
+    let started = start();
+    pin(0);
+    started
+}
+
 /// Lets the calling thread run anywhere again, and so the threads it starts.
 pub fn unpin() {
     pin_to(0..cores());

@@ -1,4 +1,5 @@
-/* The script of operations of all languages (tests/script), over shared memory and over TCP. */
+/* The script of operations of all languages (tests/script), over shared memory and over TCP. One file, however long, as
+ * test programs are, each of which is compiled by itself. */
 
 #include <stdarg.h>
 

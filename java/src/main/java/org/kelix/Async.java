@@ -227,8 +227,8 @@ public final class Async implements AutoCloseable {
         if (isAsleep) {
             wake();
         }
-        // Whoever closes looks at requests last when this is set, and may have done so before this
-        // one came.
+        // The thread looks at requests for the last time when the flag is set, perhaps before this
+        // request came.
         if (isClosed) {
             failRequests(closed());
         }

@@ -246,9 +246,27 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
         }
     }
 
+    /** A set of the map's keys or entries, which has no content of its own. */
+    private abstract class Shown<E> extends AbstractSet<E> {
+        @Override
+        public int size() {
+            return KelixMap.this.size();
+        }
+
+        @Override
+        public boolean isEmpty() {
+            return KelixMap.this.isEmpty();
+        }
+
+        @Override
+        public void clear() {
+            KelixMap.this.clear();
+        }
+    }
+
     @Override
     public Set<K> keySet() {
-        return new AbstractSet<>() {
+        return new Shown<>() {
             @Override
             public Iterator<K> iterator() {
                 Iterator<Entry<K, V>> entries = entrySet().iterator();
@@ -271,16 +289,6 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
             }
 
             @Override
-            public int size() {
-                return KelixMap.this.size();
-            }
-
-            @Override
-            public boolean isEmpty() {
-                return KelixMap.this.isEmpty();
-            }
-
-            @Override
             public boolean contains(Object key) {
                 return containsKey(key);
             }
@@ -289,30 +297,15 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
             public boolean remove(Object key) {
                 return KelixMap.this.remove(key) != null;
             }
-
-            @Override
-            public void clear() {
-                KelixMap.this.clear();
-            }
         };
     }
 
     @Override
     public Set<Entry<K, V>> entrySet() {
-        return new AbstractSet<>() {
+        return new Shown<>() {
             @Override
             public Iterator<Entry<K, V>> iterator() {
                 return new Entries();
-            }
-
-            @Override
-            public int size() {
-                return KelixMap.this.size();
-            }
-
-            @Override
-            public boolean isEmpty() {
-                return KelixMap.this.isEmpty();
             }
 
             @Override
@@ -330,11 +323,6 @@ public final class KelixMap<K, V> extends AbstractMap<K, V> implements Concurren
             public boolean remove(Object object) {
                 return object instanceof Map.Entry<?, ?> entry
                         && KelixMap.this.remove(entry.getKey(), entry.getValue());
-            }
-
-            @Override
-            public void clear() {
-                KelixMap.this.clear();
             }
         };
     }

@@ -62,7 +62,7 @@ final class Pool implements Runnable {
             Core core = idle.pollFirst();
             session = new SessionHandle(core == null ? open() : core, this);
             inUse.add(session);
-            // Whoever closes the pool may have looked before this session was there.
+            // A thread that closes the pool may have looked before this session was there.
             if (isClosed) {
                 session.run();
                 throw closed();

@@ -1,3 +1,5 @@
+// Longer than other files, since each operation stands here with what it takes, returns and throws;
+// what operations have in common is in Block and Core.
 package org.kelix;
 
 import java.lang.ref.Cleaner;
@@ -368,7 +370,7 @@ public final class Session implements AutoCloseable {
         }
         Block block = enter().block;
         try {
-            // What is longer cannot be told anyway.
+            // Values of more than a few KiB are none that a try tells.
             int room = Math.min(into.remaining(), Block.ROOM);
             block.begin((long) key.length + room, 2).table(1, table).bytes(4, key);
             int at = block.take(room);
@@ -1280,13 +1282,7 @@ public final class Session implements AutoCloseable {
      * @return a number of operations
      */
     public int outstanding() {
-        Block block = enter().block;
-        try {
-            block.must(Op.OUTSTANDING);
-            return (int) block.out(0);
-        } finally {
-            leave();
-        }
+        return number(Op.OUTSTANDING);
     }
 
     /**
@@ -1328,9 +1324,13 @@ public final class Session implements AutoCloseable {
      * @return the descriptor's number
      */
     public int descriptor() {
+        return number(Op.DESCRIPTOR);
+    }
+
+    private int number(Op op) {
         Block block = enter().block;
         try {
-            block.must(Op.DESCRIPTOR);
+            block.must(op);
             return (int) block.out(0);
         } finally {
             leave();
