@@ -20,13 +20,13 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv test-capi test-python test-java loom lint-sim sim fuzz test-slow test-durability test-verbs
+TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-slow test-mirrors test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench bench-languages report msrv aarch64 other-systems other-release install clean
-.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-durability test-verbs test-verbs-long bench bench-languages bench-mirrors report msrv aarch64 other-systems other-release install clean
+.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -58,7 +58,7 @@ map-data: ## fetch the street map of Helsinki's centre for `make map` and its te
 test: test-tools toolchain ## run the tests: format, clippy, documentation, demo, tests, package, commands of documents
 	+@scripts/steps $(TEST)
 
-test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, killed servers, virtual machines
+test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, mirrors on other hosts, killed servers, virtual machines
 	+@scripts/steps $(TEST_LONG)
 
 dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
@@ -104,6 +104,10 @@ test-slow: toolchain ## run the tests of clients over TCP connections that are s
 	@echo "== slow connections that break"
 	@scripts/test-slow
 
+test-mirrors: test-tools toolchain ## test mirrors on hosts that are apart: cables that are pulled out, slow ways, killed servers (root)
+	@echo "== mirrors on hosts that are apart"
+	@scripts/test-mirrors
+
 test-durability: toolchain ## kill servers that write a log, and cut the power of their disk (root), many times
 	@echo "== servers that are killed, disks whose power is cut"
 	@scripts/test-durability
@@ -121,6 +125,9 @@ bench: dist ## build with LTO, then run the spine benchmark
 
 bench-languages: dist ## measure what Java, Python and C cost, with their packages as they are released
 	scripts/with-bindings $(KELIX) bench languages
+
+bench-mirrors: dist ## measure what a mirror is worth, what it costs, and how far behind it is
+	$(KELIX) bench mirrors
 
 report: dist ## measure everything again and write docs/measurements.md and its figures (some 15 minutes; TRACES=DIR for `daily`)
 	scripts/with-bindings $(KELIX) bench report $(if $(TRACES),--traces "$(TRACES)")
@@ -182,6 +189,11 @@ test-capi: test-tools toolchain ## test the C interface: header, library, progra
 test-packaging: toolchain ## test the Debian package, also in a virtual machine, and the container (root)
 	@echo "== package, service, container"
 	@scripts/test-packaging
+
+test-chart: test-tools toolchain ## test the Helm chart: what is rendered, and the pods' commands in namespaces (root)
+	@echo "== Helm chart"
+	@$(CARGO) build --release --locked --package kelix-cli
+	@KELIX="$(abspath $(RELEASE))/kelix" scripts/test-chart
 
 clean: toolchain ## remove what was built
 	$(CARGO) clean

@@ -12,6 +12,7 @@ mod links;
 mod lmdb;
 mod log;
 mod measurements;
+mod mirrors;
 mod ordered;
 mod peers;
 mod projection;
@@ -132,6 +133,7 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
         "languages" => languages::run(options)?,
         "links" => links::run(options)?,
         "log" => log::run(options)?,
+        "mirrors" => mirrors::run(options)?,
         "ordered" => ordered::run(options)?,
         "daily" => daily::run(options)?,
         "projection" => projection::run(options)?,

@@ -32,8 +32,14 @@ impl Home {
         Ok(Home { folder, memory_bytes })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    /// A file or a folder below this one.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// What the last server has said on its standard error so far.
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(self.path("errors")).unwrap_or_default()
     }
 
     /// The newest snapshot.
@@ -52,7 +58,6 @@ impl Home {
         {
             command.env_remove(name);
         }
-        let errors = self.path("errors");
         command
             .arg("serve")
             .args(["--memory", &self.memory_bytes.to_string()])
@@ -63,7 +68,7 @@ impl Home {
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(File::create(&errors).map_err(text)?);
+            .stderr(File::create(self.path("errors")).map_err(text)?);
         let mut child = command.spawn().map_err(|error| {
             format!("cannot start a server, {}: {error}", Path::new(command.get_program()).display())
         })?;
@@ -73,8 +78,7 @@ impl Home {
         said.read_line(&mut ready).map_err(text)?;
         if ready.is_empty() {
             let _ = served.child.wait();
-            let why = std::fs::read_to_string(errors).unwrap_or_default();
-            return Err(format!("a server did not begin: {}", why.trim()));
+            return Err(format!("a server did not begin: {}", self.errors().trim()));
         }
         served._said = Some(said);
         Ok(served)
@@ -82,8 +86,13 @@ impl Home {
 
     /// Starts a server with a log, whose answers do not wait for the disk.
     pub fn serve_with_log(&self, directory: &Path) -> Result<Served, String> {
+        self.serve_with_log_and(directory, &[])
+    }
+
+    /// Starts such a server with more options.
+    pub fn serve_with_log_and(&self, directory: &Path, options: &[&str]) -> Result<Served, String> {
         let directory = directory.to_str().ok_or("the name of the folder is no text")?;
-        self.serve(&["--wal", directory, "--durable", "lazy"])
+        self.serve(&[&["--wal", directory, "--durable", "lazy"], options].concat())
     }
 
     /// Starts a server with snapshots.
@@ -115,6 +124,11 @@ impl Served {
     /// Where clients find it.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn client(&self) -> Result<Client, String> {

@@ -189,6 +189,41 @@ fn rows_of_log() -> Vec<String> {
     wanted.into_iter().map(String::from).collect()
 }
 
+fn rows_of_mirrors() -> Vec<String> {
+    let reads = ["mirror_get", "mirror_chase", "mirror_scan"].map(String::from);
+    let beside = reads.clone().map(|id| format!("{id}_stream"));
+    let others = [
+        "lag_10k_p50",
+        "lag_10k_p99",
+        "lag_100k_p50",
+        "lag_100k_p99",
+        "put_rate_1",
+        "put_rate_4",
+        "redis_replica",
+        "attach_put",
+        "attach_time",
+        "catch_up",
+        "stale_reads",
+    ];
+    reads.into_iter().chain(beside).chain(others.map(String::from)).collect()
+}
+
+/// Nothing that is read in any row is older than before, or mixed. Redis is left out where there is none.
+#[test]
+fn mirrors_are_measured_and_show_nothing_stale() {
+    let place = Place::new();
+    let mut bench = place.command(&["mirrors", "--records", "1000", "--json"]);
+    let ran = bench.env("PATH", place.path()).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{said}");
+    assert!(said.contains("redis_replica is left out: redis-server is not installed"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("a report");
+    let wanted = rows_of_mirrors().into_iter().filter(|id| id != "redis_replica").collect::<Vec<_>>();
+    assert_eq!(ids(&report), wanted);
+    let last = report["rows"].as_array().and_then(|rows| rows.last()).expect("rows");
+    assert_eq!((&last["ours"], &last["holds"]), (&json!(0.0), &json!(true)), "{last}");
+}
+
 fn rows_of_languages() -> Vec<String> {
     // `make build` leaves the C library beside the programs.
     let library = Path::new(env!("CARGO_BIN_EXE_kelix-bench")).with_file_name("libkelix_capi.so");
@@ -328,6 +363,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "links" => assert_eq!(ids, rows_of_links()),
         "languages" => assert_eq!(ids, rows_of_languages()),
         "log" => assert_eq!(ids, rows_of_log()),
+        "mirrors" => assert_eq!(ids, rows_of_mirrors()),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
         "daily" => assert_eq!(ids, rows_of_daily()),
         "projection" => assert_eq!(ids, rows_of_projection()),

@@ -25,6 +25,7 @@ const MAILBOX_WORDS: usize = 600;
 const WRITE_WORDS: usize = 5000;
 const STRANGER_WORDS: usize = 1 + 4096;
 const READ_WORDS: u32 = 8192;
+const FEED_WORDS: u32 = 8192;
 const SET_UP_BYTES: u32 = 1 << 20;
 /// Only waited for when something is broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -103,6 +104,8 @@ impl Model {
                 4 if count > 0 => count as usize,
                 5 if count == 0 => 1,
                 6 if count <= SET_UP_BYTES => (count as usize).div_ceil(8),
+                // Words of a feed, which nobody follows here.
+                7 if (1..=FEED_WORDS).contains(&count) => count as usize,
                 _ => return self.ends = true,
             };
             let opened = !self.mailboxes.is_empty();

@@ -192,7 +192,10 @@ static int open_session(word *a) {
                                      .private_caches = (int)a[3],
                                      .durable = (int)a[4],
                                      .timeout_ns = (uint64_t)a[5],
-                                     .retry_ns = (uint64_t)a[6]};
+                                     .retry_ns = (uint64_t)a[6],
+                                     .max_lag_ns = (uint64_t)a[7],
+                                     .no_own_writes = (int)a[8],
+                                     .strict = (int)a[9]};
     kelix_session *session = NULL;
     int code = kelix_session_open(POINTER(1), &options, &session);
     a[OUT] = TOLD(session);
@@ -212,6 +215,25 @@ static int descriptor(word *a) {
 }
 
 static int set_durable(word *a) { return kelix_session_set_durable(SESSION, (int)a[1]); }
+
+static int is_mirror(word *a) {
+    int is_mirror = 0, code = kelix_session_is_mirror(SESSION, &is_mirror);
+    a[OUT] = is_mirror;
+    return code;
+}
+
+static int primary(word *a) {
+    kelix_bytes address;
+    int code = kelix_session_primary(SESSION, &address);
+    return code == KELIX_OK ? tell_bytes(a, 0, address) : code;
+}
+
+static int lag(word *a) {
+    uint64_t lag_ns = 0;
+    int code = kelix_session_lag(SESSION, &lag_ns);
+    a[OUT] = (word)lag_ns;
+    return code;
+}
 
 static int cost(word *a) {
     kelix_cost cost = {.size = sizeof cost};
@@ -649,7 +671,8 @@ static int wait_(word *a) {
 /* Their names and order are those of the enum Op in Java, which is compared when the library is loaded. */
 #define OPERATIONS(_) \
     _(CONNECT, connect_) _(OPEN_SESSION, open_session) _(FABRIC, fabric) _(DESCRIPTOR, descriptor) \
-    _(SET_DURABLE, set_durable) _(COST, cost) _(STATISTICS, statistics) _(SNAPSHOT, snapshot) \
+    _(SET_DURABLE, set_durable) _(IS_MIRROR, is_mirror) _(PRIMARY, primary) _(LAG, lag) _(COST, cost) \
+    _(STATISTICS, statistics) _(SNAPSHOT, snapshot) \
     _(OPEN_TABLE, open_table) _(CREATE_TABLE, create_table) _(DROP_TABLE, drop_table) \
     _(DROP_DATASET, drop_dataset) _(TABLE_NAME, table_name) _(LIST_TABLES, list_tables) \
     _(TABLE_BY_ID, table_by_id) _(GET, get) _(TRY_GET, try_get) _(GET_RANGE, get_range) _(PUT, put) \

@@ -139,6 +139,24 @@ class Store:
         return self._raw.is_detached()
 
     @property
+    def is_mirror(self) -> bool:
+        """Whether the server is a mirror: then writes go to the primary, over a connection of its own."""
+        return self._raw.is_mirror()
+
+    @property
+    def primary(self) -> str | None:
+        """Where the server is that the mirror follows, as `HOST:PORT`; `None`: this is no mirror."""
+        return self._raw.primary()
+
+    @property
+    def lag(self) -> float | None:
+        """How many seconds ago the mirror is known to have had all that its primary had.
+
+        `None`: this is no mirror, or it has not heard from its primary yet.
+        """
+        return self._raw.lag()
+
+    @property
     def cost(self) -> "Cost":
         """What this thread's operations have cost so far."""
         return Cost(*self._raw.cost())
@@ -342,6 +360,9 @@ def connect(
     durable: bool = False,
     fabric: str | None = None,
     private_caches: bool = False,
+    own_writes: bool = True,
+    max_lag: float | None = None,
+    strict: bool = False,
     tls: "str | os.PathLike[str] | None" = None,
     certificate: "str | os.PathLike[str] | None" = None,
     key: "str | os.PathLike[str] | None" = None,
@@ -351,6 +372,10 @@ def connect(
     `address` is a run directory, or `HOST:PORT`; without it the default directory. `timeout` is how many
     seconds a request may take, and `retry_for` for how many more a session tries to connect again. With
     `durable` writes are on the server's disk before they return. `fabric` insists on "shm", "tcp" or "verbs".
+    On a mirror a thread finds its own writes, since what it has written or seen at the primary is read there
+    until the mirror has it; without `own_writes` the mirror is read whatever that has. `max_lag` is how many
+    seconds old what is read there may be: a read of what is older raises `Unavailable`. With `strict` all
+    reads go to the primary, too.
     `tls` is a file of certificates of servers that are believed; `certificate` and `key` are this client's
     own.
     """
@@ -365,6 +390,9 @@ def connect(
             "durable": durable,
             "fabric": fabric,
             "private_caches": private_caches,
+            "own_writes": own_writes,
+            "max_lag": max_lag,
+            "strict": strict,
             **texts,
         }
     )

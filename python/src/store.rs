@@ -30,8 +30,8 @@ pub fn duration(py: Python<'_>, operation: &'static str, seconds: f64) -> PyResu
 impl Store {
     #[new]
     #[pyo3(signature = (
-        address, *, namespace, token, timeout, retry_for, durable, fabric, private_caches, tls, certificate,
-        key
+        address, *, namespace, token, timeout, retry_for, durable, fabric, private_caches, own_writes,
+        max_lag, strict, tls, certificate, key
     ))]
     #[expect(clippy::too_many_arguments, reason = "each has its name where it is called")]
     fn new(
@@ -44,11 +44,15 @@ impl Store {
         durable: bool,
         fabric: Option<&str>,
         private_caches: bool,
+        own_writes: bool,
+        max_lag: Option<f64>,
+        strict: bool,
         tls: Option<PathBuf>,
         certificate: Option<PathBuf>,
         key: Option<PathBuf>,
     ) -> PyResult<Store> {
         let (timeout, retry_for) = (duration(py, "connect", timeout)?, duration(py, "connect", retry_for)?);
+        let max_lag = max_lag.map(|seconds| duration(py, "connect", seconds)).transpose()?;
         let address = match address {
             Some(address) => address.parse().or_raise(py)?,
             None => kelix::Address::from(Client::default_directory()),
@@ -67,6 +71,9 @@ impl Store {
             .durable(durable)
             .fabric(fabric)
             .private_caches(private_caches)
+            .own_writes(own_writes)
+            .max_lag(max_lag)
+            .strict(strict)
             .rdma_address(None::<IpAddr>);
         let patience = ConnectOptions::default().timeout(timeout).retry_for(retry_for);
         let longest = timeout.saturating_add(retry_for);
@@ -125,6 +132,21 @@ impl Store {
     /// Whether the server is known to have gone.
     fn is_detached(&self, py: Python<'_>) -> PyResult<bool> {
         self.shared.run(py, |session, _| Ok(session.is_detached()))
+    }
+
+    /// Whether the server is a mirror.
+    fn is_mirror(&self, py: Python<'_>) -> PyResult<bool> {
+        self.shared.run(py, |session, _| Ok(session.is_mirror()))
+    }
+
+    /// Where the server is that the mirror follows.
+    fn primary(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.shared.run(py, |session, _| Ok(session.primary().map(str::to_owned)))
+    }
+
+    /// How many seconds ago the mirror is known to have had all that its primary had.
+    fn lag(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        self.shared.run(py, |session, _| Ok(session.lag().map(|lag| lag.as_secs_f64())))
     }
 
     /// What operations of this thread have cost: reads, bytes read, messages, retries, fallbacks.

@@ -1,6 +1,7 @@
 """What tests share: a server of their own on a run directory that goes with it."""
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -26,15 +27,22 @@ def program() -> str:
 class Server:
     """A server, ended by its process id."""
 
-    def __init__(self, *options: str, directory: str | None = None) -> None:
+    def __init__(self, *options: str, directory: str | None = None, mirror_of: "Server | None" = None) -> None:
         self._own = tempfile.TemporaryDirectory(prefix="kelix-python-") if directory is None else None
         self.directory = directory or (self._own.name if self._own else "")
-        command = [program(), "--dir", self.directory, "serve", "--no-pin", "--memory", "512M", *options]
+        what = ["--memory", "512M"] if mirror_of is None else ["--mirror-of", mirror_of.tcp()]
+        command = [program(), "--dir", self.directory, "serve", "--no-pin", *what, *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
         if not self.said.startswith("serving"):
             raise RuntimeError(f"the server does not begin: {self.said!r}")
+
+    def tcp(self) -> str:
+        """Where it listens, with `--listen`."""
+        found = re.search(r"127\.0\.0\.1:[0-9]+", self.said)
+        assert found, f"the server does not listen: {self.said!r}"
+        return found.group()
 
     def stop_still(self) -> None:
         """Lets it stand still, as if its host were too busy. Returns when all of its threads do."""

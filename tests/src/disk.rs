@@ -219,6 +219,16 @@ impl State {
     }
 }
 
+/// Has all that is mounted from now on be there for this thread only, and what it starts. An error says why
+/// that cannot be done here.
+pub fn keep_mounts_to_itself() -> Result<(), String> {
+    // SAFETY: file descriptors are not unshared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
+        .map_err(|error| format!("no mount namespace of its own: {error}"))?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|error| format!("mounts cannot be kept to itself: {error}"))
+}
+
 /// A disk, and where it is mounted.
 pub struct Disk {
     state: Arc<Mutex<State>>,
@@ -245,11 +255,7 @@ impl Disk {
     /// Mounts an empty one at an empty directory, for this thread and what it starts. An error says why that
     /// cannot be done here.
     pub fn mount(path: &Path) -> Result<Disk, String> {
-        // SAFETY: file descriptors are not unshared.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
-            .map_err(|error| format!("no mount namespace of its own: {error}"))?;
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-            .map_err(|error| format!("mounts cannot be kept to itself: {error}"))?;
+        keep_mounts_to_itself()?;
         let mut state = State { last_node: ROOT, ..State::default() };
         state.nodes.insert(ROOT, Node { is_directory: true, ..Node::default() });
         let state = Arc::new(Mutex::new(state));

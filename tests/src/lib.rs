@@ -5,6 +5,7 @@
 //! same time, and none sleeps and hopes: [`until`] looks until something holds, and a [`Watchdog`] ends a
 //! test that hangs.
 
+pub mod apart;
 pub mod bystander;
 pub mod disk;
 mod far;
@@ -12,10 +13,13 @@ pub mod filled;
 pub mod kinds;
 pub mod ledger;
 pub mod logged;
+pub mod mirror;
 pub mod process;
 pub mod raw;
 pub mod slow;
 pub mod value;
+pub mod way;
+pub mod witness;
 
 pub use far::{
     breaks, check_fabric, check_one_sided, client_at, client_with, fabrics, far, fewer, rdma, session_over,
@@ -65,10 +69,16 @@ impl Drop for RunDir {
 
 /// Looks until `condition` holds; panics, naming `what`, when it does not for too long.
 #[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, condition);
+}
+
+/// The same for what may take longer, by a time-out of the program, say.
+#[track_caller]
+pub fn until_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(began.elapsed() < patience, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -13,7 +13,7 @@ use kelix_fabric::shm::{
 use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
-use kelix_wire::control::{Caller, Frame, Purpose};
+use kelix_wire::control::{Caller, FEATURE_SEQUENCES, Frame, Purpose};
 use kelix_wire::{
     FrameBuffer, Reply, ReplyHead, RequestHead, RingReader, RingShape, RingWriter, SPOKEN, Status, Versions,
     View, encode_request, mailbox_word,
@@ -115,12 +115,25 @@ impl RawSession {
         RawSession::open_with(directory, usize::MAX, hello)
     }
 
+    /// Opens a session that is told with each answer which record has it.
+    pub fn open_told(directory: &Path) -> RawSession {
+        let Frame::Hello { versions, purpose, caller, namespace, .. } = hello(SPOKEN, Purpose::Session)
+        else {
+            unreachable!("a greeting")
+        };
+        let features = FEATURE_SEQUENCES;
+        let hello = Frame::Hello { versions, features, purpose, caller, namespace };
+        RawSession::open_with(directory, usize::MAX, hello)
+    }
+
     fn open_with(directory: &Path, most: usize, hello: Frame) -> RawSession {
         let stream = connect(directory);
         send(&stream, &hello).expect("sent");
-        let Frame::Welcome { term, view, .. } = receive(&stream).expect("an answer").0 else {
+        let Frame::Welcome { term, view, features, .. } = receive(&stream).expect("an answer").0 else {
             panic!("no welcome");
         };
+        let Frame::Hello { features: wanted, .. } = hello else { unreachable!("a greeting") };
+        assert_eq!(features & FEATURE_SEQUENCES, wanted & FEATURE_SEQUENCES);
         let mut endpoint = LocalEndpoint::new(Waker::create().expect("a descriptor"));
         let mut shards = Vec::new();
         for _ in 0..view.shards().min(most) {
@@ -146,6 +159,11 @@ impl RawSession {
 
     /// The same, with all that the reply says of itself.
     pub fn answer(&mut self, shard: usize, patience: Duration) -> Option<ReplyHead> {
+        self.told(shard, patience).map(|(head, _)| head)
+    }
+
+    /// The same, with the words behind.
+    pub fn told(&mut self, shard: usize, patience: Duration) -> Option<(ReplyHead, Vec<u64>)> {
         let began = Instant::now();
         let mut payload = Vec::new();
         let RawShard { reader, peer, .. } = &mut self.shards[shard];
@@ -155,7 +173,8 @@ impl RawSession {
             }
             std::thread::yield_now();
         }
-        Some(Reply::parse(&payload).expect("a reply").head)
+        let reply = Reply::parse(&payload).expect("a reply");
+        Some((reply.head, reply.item.to_vec()))
     }
 
     /// Posts a request and waits for its reply.

@@ -1,7 +1,9 @@
 //! Servers that are caches: what clients read by themselves stays, whichever way they read it; the rest goes.
 
+use std::time::Duration;
+
 use kelix::{Client, FabricChoice, NewItem, Session, Table};
-use kelix_server::{Server, ServerConfig};
+use kelix_server::{MirrorConfig, Server, ServerConfig};
 use kelix_tests::process::patient;
 use kelix_tests::{
     RunDir, asked_sum, breaks, client_at, fabrics, rdma, session_over, tcp_address, until, watchdog,
@@ -120,6 +122,59 @@ fn what_is_read_one_sidedly_stays() {
 fn each_shard_is_told_of_its_own() {
     let _watchdog = watchdog("each_shard_is_told_of_its_own");
     check(FabricChoice::Shm, 3, ("in batches", in_batches));
+}
+
+/// Reads with a session on a mirror while another one puts at the primary what nobody reads: what only the
+/// mirror's clients read stays, since the mirror passes on what they tell it.
+#[test]
+fn what_is_read_on_a_mirror_stays() {
+    let _watchdog = watchdog("what_is_read_on_a_mirror_stays");
+    let (shards, runs) = (2, [RunDir::new(), RunDir::new()]);
+    let _server = serve(&runs[0], shards);
+    let mirror = MirrorConfig {
+        primary: tcp_address(runs[0].path()).to_string(),
+        token: None,
+        tls: None,
+        namespaces: vec!["default".into()],
+        copy_rate: 0,
+        max_lag: None,
+        name: "near".into(),
+        memory_bytes: None,
+        retry_for: Duration::from_secs(20),
+    };
+    let directory = runs[1].path().into();
+    let config = ServerConfig { directory, mirror: Some(mirror), pin: false, ..ServerConfig::default() };
+    let _mirror = kelix_tests::start(&config);
+    let [client, near] = [&runs[0], &runs[1]].map(|run| Client::connect(run.path()).unwrap());
+    let mut writer = client.session_with(patient()).unwrap();
+    let mut reader = near.session_with(patient().private_caches(true)).unwrap();
+    let table = writer.create_table("t").unwrap();
+    (0..2 * KEPT).for_each(|key| put(&mut writer, table, key, false));
+    let keys = |range: std::ops::Range<u64>| range.map(u64::to_be_bytes).collect::<Vec<_>>();
+    let (kept, others) = (keys(0..KEPT), keys(KEPT..2 * KEPT));
+    let mut found = None;
+    until("the mirror has them", || {
+        found = reader.table("t").ok();
+        found.is_some_and(|table| by_get(&mut reader, table, &kept) as u64 == KEPT)
+    });
+    let (before, found) = (reader.cost(), found.expect("a table"));
+    let mut read = 0;
+    for key in 0..OTHERS * shards as u64 {
+        put(&mut writer, table, 1 << 32 | key, false);
+        if key % 1500 == 0 {
+            read += by_get(&mut reader, found, &kept) as u64;
+            // So that a mirror that is kept from its core does not decide what stays.
+            until("what was heard is passed on", || asked_sum(&client, "hints") >= asked_sum(&near, "hints"));
+        }
+    }
+    let messages = reader.cost().messages - before.messages;
+    assert!(messages * 4 < read, "{messages} messages for {read} reads");
+    let left = [&kept, &others].map(|keys| by_get(&mut writer, table, keys));
+    assert!(left[0] as u64 > KEPT * 9 / 10 && (left[1] as u64) < KEPT / 10, "{left:?} of {KEPT} each");
+    assert_eq!(asked_sum(&client, "writes_refused"), 0);
+    until("the mirror has told of the hints", || asked_sum(&near, "hints") > 0);
+    let hints = asked_sum(&client, "hints");
+    assert!(hints > 0 && hints < read, "{hints} hints for {read} reads");
 }
 
 /// A server that keeps what it has does not ask, and is not told.

@@ -182,13 +182,12 @@ fn the_memory_of_a_server_goes_when_another_one_is_in_force() {
     until_nothing_is_pinned(&second, &[&resting]);
     // It knows that its server has gone.
     wake(&mut resting, 2, "ok");
-    // It does not know this time.
+    // The process does not know this time: its reads begin again at the third server.
     let third = program(&run, true).serve();
     until_nothing_is_pinned(&third, &[&resting]);
     let mut session = third.session();
     let kinds = Kinds::open(&mut session).expect("tables");
     kinds.put(&mut session, 3);
-    wake(&mut resting, 3, "superseded");
     wake(&mut resting, 3, "ok");
     assert!(resting.end().success());
 }

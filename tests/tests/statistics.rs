@@ -3,6 +3,7 @@
 
 use kelix::{Client, NewTable, Statistics, TableKind};
 use kelix_server::{Server, ServerConfig, SnapshotConfig};
+use kelix_tests::mirror::{Attach, Mirror};
 use kelix_tests::{RunDir, until};
 use serde_json::{Value, json};
 
@@ -30,9 +31,11 @@ fn what_a_server_tells_has_its_place_in_the_types() {
             keep: 2,
             fresh: false,
         }),
+        listen: Some("127.0.0.1:0".parse().unwrap()),
         ..ServerConfig::default()
     };
     let server = Server::start(&config).unwrap();
+    let mirror = Mirror::attach(server.tcp_address().unwrap(), &Attach::default()).unwrap();
     let client = Client::connect(run.path()).unwrap();
     let mut session = client.session().unwrap();
     let ordered = session.create_table_of(TableKind::Numbers, "ordered").unwrap();
@@ -54,6 +57,7 @@ fn what_a_server_tells_has_its_place_in_the_types() {
     let (mut sent, mut typed) = (Vec::new(), Vec::new());
     fields(&server.statistics().json()[0], "", &mut sent);
     fields(&json!(client.statistics().unwrap()), "", &mut typed);
+    drop(mirror);
     sent.sort();
     typed.sort();
     assert_eq!(sent, typed);

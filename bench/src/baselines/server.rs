@@ -45,7 +45,13 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
     let mut shard = make().map_err(|error: kelix_types::Error| error.to_string())?;
     shard.join(
         PEER,
-        ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true },
+        ClientParameters {
+            ordered_placement: true,
+            connection: 1,
+            caller: None,
+            may_write: true,
+            tells_sequence: false,
+        },
     );
     Ok(shard)
 }

@@ -490,6 +490,20 @@ typedef struct kelix_session_options {
      * KELIX_NO_MODELS: none.
      */
     uint64_t model_bytes;
+    /**
+     * On a mirror: how old what is read may be. A read that would show what is older fails with
+     * KELIX_UNAVAILABLE. Default: as old as the mirror lets it be.
+     */
+    uint64_t max_lag_ns;
+    /**
+     * On a mirror, 1: reads are of the mirror whatever it has. Default: what this session has written or
+     * seen at the primary is read there until the mirror has it.
+     */
+    int no_own_writes;
+    /**
+     * On a mirror, 1: all reads go to the primary, too.
+     */
+    int strict;
 } kelix_session_options;
 
 /**
@@ -531,8 +545,8 @@ typedef struct kelix_snapshot_taken {
      */
     size_t size;
     /**
-     * Its file. The text stays until the session's next call of kelix_statistics() or kelix_snapshot(), or
-     * its end.
+     * Its file. The text stays until the session's next call of kelix_statistics(), kelix_snapshot() or
+     * kelix_session_primary(), or its end.
      */
     struct kelix_bytes path;
     /**
@@ -1144,13 +1158,31 @@ int kelix_session_past_connections(struct kelix_session *session, uint32_t *coun
 int kelix_session_set_durable(struct kelix_session *session, int durable);
 
 /**
+ * Whether the server is a mirror: 1 or 0. Then reads are of the mirror's memory, on this host, and writes go
+ * to the primary over a connection that the first of them opens, with the client's own credentials.
+ */
+int kelix_session_is_mirror(struct kelix_session *session, int *is_mirror);
+
+/**
+ * Where the server is that the mirror follows, as HOST:PORT. The text stays until the session's next call of
+ * this function, kelix_statistics() or kelix_snapshot(), or its end. KELIX_ABSENT: the server is no mirror.
+ */
+int kelix_session_primary(struct kelix_session *session, struct kelix_bytes *address);
+
+/**
+ * How long ago the mirror is known to have had all that its primary had, in nanoseconds. KELIX_ABSENT: the
+ * server is no mirror, or has not heard from its primary yet.
+ */
+int kelix_session_lag(struct kelix_session *session, uint64_t *lag_ns);
+
+/**
  * Tells what the operations of a session have cost so far.
  */
 int kelix_session_cost(struct kelix_session *session, struct kelix_cost *cost);
 
 /**
  * What the server tells of itself, its shards and its clients, as JSON. The text stays until the session's
- * next call of this function, or its end.
+ * next call of this function, kelix_snapshot() or kelix_session_primary(), or its end.
  */
 int kelix_statistics(struct kelix_session *session, struct kelix_bytes *json);
 

@@ -7,7 +7,7 @@ use kelix::{FabricChoice, Path, SessionOptions};
 
 use crate::call::{Session, alone, in_session};
 use crate::connect::kelix_client;
-use crate::error::{Failure, KELIX_OK, Result};
+use crate::error::{Failure, KELIX_ABSENT, KELIX_OK, Result};
 use crate::handle::{Opaque, free, make, share};
 use crate::memory::{Place, kelix_bytes};
 use crate::structs::{Passed, ResultPlace, passed};
@@ -74,6 +74,14 @@ pub struct kelix_session_options {
     /// Bytes that copies of the models of each ordered table may have, over TCP and verbs. Default: 64 MiB.
     /// KELIX_NO_MODELS: none.
     pub model_bytes: u64,
+    /// On a mirror: how old what is read may be. A read that would show what is older fails with
+    /// KELIX_UNAVAILABLE. Default: as old as the mirror lets it be.
+    pub max_lag_ns: u64,
+    /// On a mirror, 1: reads are of the mirror whatever it has. Default: what this session has written or
+    /// seen at the primary is read there until the mirror has it.
+    pub no_own_writes: c_int,
+    /// On a mirror, 1: all reads go to the primary, too.
+    pub strict: c_int,
 }
 
 // SAFETY: addresses and numbers, the size first.
@@ -110,12 +118,17 @@ impl kelix_session_options {
             })
             .private_caches(flag(self.private_caches, "private_caches")?)
             .durable(flag(self.durable, "durable")?)
+            .own_writes(!flag(self.no_own_writes, "no_own_writes")?)
+            .strict(flag(self.strict, "strict")?)
             .retry_for(Duration::from_nanos(self.retry_ns));
         if self.timeout_ns != 0 {
             options = options.timeout(Duration::from_nanos(self.timeout_ns));
         }
         if self.queue_pairs != 0 {
             options = options.queue_pairs(self.queue_pairs);
+        }
+        if self.max_lag_ns != 0 {
+            options = options.max_lag(Duration::from_nanos(self.max_lag_ns));
         }
         match self.model_bytes {
             0 => {}
@@ -217,6 +230,57 @@ pub unsafe extern "C" fn kelix_session_set_durable(session: *mut kelix_session, 
     }
 }
 
+/// Whether the server is a mirror: 1 or 0. Then reads are of the mirror's memory, on this host, and writes go
+/// to the primary over a connection that the first of them opens, with the client's own credentials.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_session_is_mirror(
+    session: *mut kelix_session,
+    is_mirror: *mut c_int,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_session_is_mirror", session, |inside| {
+            Place::needed(is_mirror, "is_mirror")?.tell(c_int::from(inside.session.is_mirror()));
+            Ok(KELIX_OK)
+        })
+    }
+}
+
+/// Where the server is that the mirror follows, as HOST:PORT. The text stays until the session's next call of
+/// this function, kelix_statistics() or kelix_snapshot(), or its end. KELIX_ABSENT: the server is no mirror.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_session_primary(
+    session: *mut kelix_session,
+    address: *mut kelix_bytes,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_session_primary", session, |inside| {
+            let mut place = Place::needed(address, "address")?;
+            let primary = inside.session.primary().map(str::to_owned);
+            let code = if primary.is_some() { KELIX_OK } else { KELIX_ABSENT };
+            inside.text = primary.unwrap_or_default();
+            place.tell(kelix_bytes::of(inside.text.as_bytes()));
+            Ok(code)
+        })
+    }
+}
+
+/// How long ago the mirror is known to have had all that its primary had, in nanoseconds. KELIX_ABSENT: the
+/// server is no mirror, or has not heard from its primary yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_session_lag(session: *mut kelix_session, lag_ns: *mut u64) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_session_lag", session, |inside| {
+            let mut place = Place::needed(lag_ns, "lag_ns")?;
+            let lag = inside.session.lag();
+            place.tell(lag.map_or(0, |lag| u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX)));
+            Ok(if lag.is_some() { KELIX_OK } else { KELIX_ABSENT })
+        })
+    }
+}
+
 /// What the operations of a session have cost so far.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -259,7 +323,7 @@ pub unsafe extern "C" fn kelix_session_cost(session: *mut kelix_session, cost: *
 }
 
 /// What the server tells of itself, its shards and its clients, as JSON. The text stays until the session's
-/// next call of this function, or its end.
+/// next call of this function, kelix_snapshot() or kelix_session_primary(), or its end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_statistics(session: *mut kelix_session, json: *mut kelix_bytes) -> c_int {
     // SAFETY: the promises.
@@ -279,8 +343,8 @@ pub unsafe extern "C" fn kelix_statistics(session: *mut kelix_session, json: *mu
 pub struct kelix_snapshot_taken {
     /// sizeof(kelix_snapshot_taken), set by the caller.
     pub size: usize,
-    /// Its file. The text stays until the session's next call of kelix_statistics() or kelix_snapshot(), or
-    /// its end.
+    /// Its file. The text stays until the session's next call of kelix_statistics(), kelix_snapshot() or
+    /// kelix_session_primary(), or its end.
     pub path: kelix_bytes,
     /// How long the file is.
     pub bytes: u64,

@@ -168,3 +168,42 @@ function generations(now) {
     ["held by", "Clients whose views read it.", (row) => row.holders.join(", ") || "nobody", "words"],
   ], rows, "none");
 }
+
+const milliseconds = (value) => value == null ? "-" : value < 9.95 ? value.toFixed(1) + " ms" : count(value) + " ms";
+
+function mirror(old, now) {
+  const of = now.mirror, grown = growth(old, now);
+  $("mirror").hidden = !of;
+  if (!of) return;
+  const lost = $("mirror").querySelector(".lost");
+  lost.hidden = of.lost == null;
+  lost.textContent = of.lost == null ? "" : "Its primary is lost, and it shows what there was: " + of.lost;
+  table("mirror", [
+    ["primary", "The server whose memory this one shows, and to which writes go.", (row) => row.primary, "words"],
+    ["state", "Whether it follows its primary, or has lost it.", (row) => [row.state, row.lost == null ? "" : "hot"]],
+    ["lag", "How long ago it is known to have had all that its primary had.", (row) => milliseconds(row.lag_ms)],
+    ["record", "The last record that it has applied, of all shards together.", (row) => count(row.applied.reduce((all, record) => all + record, 0))],
+    ["applied in all", "Records that it has applied since it was copied.", (row) => count(row.records)],
+    ["records", "Records that it applies, a second.", (row) => rate(grown(old?.mirror?.records, row.records))],
+    ["bytes", "Bytes of records that it applies, a second.", (row) => size(Math.round(row.applied_bytes_per_second)) + "/s"],
+  ], [of], "none");
+}
+
+function mirrors(old, now) {
+  const rows = now.mirrors ?? [], grown = growth(old, now);
+  $("mirrors").hidden = rows.length === 0;
+  const then = (row) => old?.mirrors?.find((known) => known.address === row.address);
+  table("mirrors", [
+    ["mirror", "What it calls itself.", (row) => row.name, "words"],
+    ["address", "Where it connects from.", (row) => row.address, "words"],
+    ["state", "Whether memory is still copied to it, and how much of it was, or it follows.",
+      (row) => row.state === "copying" ? "copying, " + share(Math.min(row.copied_bytes, row.of_bytes), row.of_bytes) : row.state, "words"],
+    ["lag", "How old what it has was when it last said.", (row) => milliseconds(row.lag_ms)],
+    ["records behind", "Records that were told to it, and that it has not applied yet.", (row) => count(row.lag_records)],
+    ["memory", "Bytes of its memory.", (row) => size(row.bytes)],
+    ["sent", "Bytes that were sent to it.", (row) => size(row.sent_bytes)],
+    ["reads", "One-sided reads of its clients, a second.", (row) => rate(grown(then(row)?.reads, row.reads))],
+    ["reads in all", "One-sided reads of its clients.", (row) => count(row.reads)],
+    ["for", "How long it has followed.", (row) => lasting(row.since_seconds)],
+  ], rows, "none");
+}

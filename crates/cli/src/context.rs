@@ -34,6 +34,9 @@ pub(crate) struct Context {
     pub timeout: Option<Duration>,
     /// Which device for RDMA is to be used.
     pub rdma_address: Option<IpAddr>,
+    /// On a mirror: whether reads go to the primary, too, and how old they may be.
+    pub strict: bool,
+    pub max_lag: Option<Duration>,
     /// Whether results and errors are printed as JSON.
     pub json: bool,
     /// In a shell: what it keeps from command to command.
@@ -65,11 +68,10 @@ impl Context {
     }
 
     fn connect(&self) -> Result<Client, Failure> {
-        let credentials = match self.address {
-            Address::Directory(_) if matches!(self.fabric, None | Some(FabricChoice::Shm)) => {
-                Credentials::default()
-            }
-            _ => self.trust.credentials()?,
+        let credentials = match self.trust.credentials() {
+            // Credentials matter only if the directory is a mirror's, which is not known yet.
+            Err(_) if self.is_by_directory() => Credentials::default(),
+            credentials => credentials?,
         };
         let credentials = credentials.namespace(self.namespace.clone());
         let SessionOptions { timeout, retry_for, .. } = self.options();
@@ -78,6 +80,12 @@ impl Context {
             credentials,
             ConnectOptions::default().timeout(timeout).retry_for(retry_for),
         )?)
+    }
+
+    /// Whether the server is reached in shared memory, where nobody asks for credentials.
+    fn is_by_directory(&self) -> bool {
+        let is_directory = matches!(self.address, Address::Directory(_));
+        is_directory && matches!(self.fabric, None | Some(FabricChoice::Shm))
     }
 
     /// The run directory, for commands that need one.
@@ -101,7 +109,8 @@ impl Context {
         let usual = SessionOptions::default();
         let timeout = self.timeout.unwrap_or(usual.timeout);
         let retry_for = self.retry.unwrap_or_default();
-        usual.fabric(self.fabric).timeout(timeout).retry_for(retry_for).rdma_address(self.rdma_address)
+        let usual = usual.fabric(self.fabric).timeout(timeout).retry_for(retry_for);
+        usual.rdma_address(self.rdma_address).strict(self.strict).max_lag(self.max_lag)
     }
 
     /// The same whose gets take one path.
@@ -115,7 +124,14 @@ impl Context {
                 session.set_durable(false);
                 session
             }
-            None => self.client()?.session_with(self.options().path(path))?,
+            None => {
+                let session = self.client()?.session_with(self.options().path(path))?;
+                if session.is_mirror() {
+                    // A mirror's writes go to the primary with these credentials.
+                    self.trust.credentials()?;
+                }
+                session
+            }
         };
         Ok(Lent::new(session, self.kept.clone()))
     }

@@ -6,13 +6,19 @@
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
+/// Options of clients that a mirror heeds, which is one of its primary's.
+const OF_MIRRORS: [&str; 3] = ["token-file", "namespace", "retry"];
+
 /// Whether a command heeds an option. The command is told by its names, outermost first.
 pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
     let of_server = option == "dir" || option.starts_with("tls-");
     match (command, option) {
         // Errors are printed so by all.
         (_, "json") => true,
-        (["serve"], _) => of_server || option == "config",
+        // A mirror has a limit of its own.
+        (["serve"], _) => {
+            of_server || ["config", "max-lag"].contains(&option) || OF_MIRRORS.contains(&option)
+        }
         (["demo"], _) => option == "dir",
         (
             ["bench" | "completions" | "fabric" | "manual" | "map" | "namespaces" | "plan" | "syntax", ..],
@@ -51,7 +57,8 @@ pub(crate) fn only_heeded(program: Command) -> Command {
     let common: Vec<Arg> = common(&program).into_iter().map(|option| option.global(false)).collect();
     change_each(program.mut_args(|option| option.global(false)), &[], &|of, path| {
         let heeded = common.iter().filter(|option| heeds(path, option.get_long().unwrap_or_default()));
-        of.args(heeded.cloned())
+        let own: Vec<_> = of.get_arguments().map(|option| option.get_id().clone()).collect();
+        of.args(heeded.filter(|option| !own.contains(option.get_id())).cloned())
     })
 }
 
@@ -70,6 +77,8 @@ pub(crate) fn path(matches: &ArgMatches) -> Vec<&str> {
 /// the name it may stand, as in an alias that says once and for all where the server is.
 pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]) -> Option<String> {
     let path = path(matches);
+    let serves_alone = path == ["serve"] && !words.iter().any(|word| word.starts_with("--mirror-of"));
+    let heeds = |option: &str| heeds(&path, option) && !(serves_alone && OF_MIRRORS.contains(&option));
     let name = words.iter().position(|word| path.first() == Some(&word.as_str()))?;
     let behind = |option: &str| {
         words[name..]
@@ -81,9 +90,11 @@ pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]
     let mut given = common
         .iter()
         .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
-    let option =
-        given.find_map(|option| option.get_long().filter(|name| !heeds(&path, name) && behind(name)))?;
+    let option = given.find_map(|option| option.get_long().filter(|name| !heeds(name) && behind(name)))?;
     let command = path.join(" ");
+    if serves_alone && OF_MIRRORS.contains(&option) {
+        return Some(format!("`kelix serve` heeds --{option} with --mirror-of only: leave it out"));
+    }
     Some(format!(
         "`kelix {command}` heeds no --{option}: leave it out (kelix {command} --help lists what it takes)"
     ))
@@ -114,6 +125,25 @@ mod tests {
             |command: &Command, name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
         assert!(has(plan, "items") && has(plan, "json") && !has(plan, "retry") && !has(plan, "dir"));
         assert!(has(program.find_subcommand("get").expect("a command"), "retry") && has(&program, "retry"));
+    }
+
+    #[test]
+    fn a_mirror_heeds_what_its_primary_asks_for() {
+        let said = |words: &str| {
+            let words: Vec<String> = words.split(' ').map(String::from).collect();
+            let matches =
+                Cli::command().get_matches_from(std::iter::once("kelix".to_string()).chain(words.clone()));
+            unheeded(&Cli::command(), &matches, &words)
+        };
+        assert_eq!(said("serve --mirror-of a:1 --token-file word --namespace people --retry 5s"), None);
+        for option in ["--token-file word", "--namespace people", "--retry 5s"] {
+            assert!(
+                said(&format!("serve {option}")).is_some_and(|why| why.contains("with --mirror-of only"))
+            );
+        }
+        assert!(
+            said("serve --mirror-of a:1 --timeout 5s").is_some_and(|why| why.contains("heeds no --timeout"))
+        );
     }
 
     #[test]

@@ -172,8 +172,8 @@ impl Answers {
 
     /// What `kelix stat --json` shows of a namespace, and the names of all.
     fn stat(&mut self, wanted: Option<&str>) -> Answer {
-        let namespaces: Vec<&str> = self.statistics.namespaces().collect();
-        let name = wanted.unwrap_or(namespaces[0]);
+        let namespaces = self.statistics.namespaces();
+        let name = wanted.unwrap_or(&namespaces[0]);
         let Some(mut statistics) = self.statistics.json_of(name) else {
             let words = json!({ "error": "no such namespace", "namespaces": namespaces });
             return answer(StatusCode::NOT_FOUND, "application/json", words.to_string());

@@ -112,6 +112,13 @@ struct Cli {
     /// that leads to the server]
     #[arg(long, global = true, help_heading = "Server", value_name = "ADDRESS", value_parser = units::parse_address)]
     rdma_address: Option<std::net::IpAddr>,
+    /// On a mirror, whose primary takes the writes: read there, too
+    #[arg(long, global = true, help_heading = "Server")]
+    strict: bool,
+    /// On a mirror: how long ago it may have heard from its primary when it is read [default: as long as the
+    /// mirror lets it be]
+    #[arg(long, global = true, help_heading = "Server", value_name = "TIME", value_parser = units::parse_lag)]
+    max_lag: Option<std::time::Duration>,
     /// A file with options [default: $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml
     /// and /etc/kelix.toml]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE")]
@@ -302,6 +309,8 @@ fn main() -> ExitCode {
         retry: cli.retry,
         timeout: cli.timeout,
         rdma_address: cli.rdma_address,
+        strict: cli.strict,
+        max_lag: cli.max_lag,
         json: cli.json,
         kept: None,
         input_is_script: false,

@@ -64,6 +64,23 @@ const CLIENTS: [(&str, &str, &str, &str); 6] = [
     ("kelix_client_fallbacks_total", "counter", "Reads that ended in a message.", "/fallbacks"),
 ];
 
+/// A metric with a value for each mirror that follows. What a mirror has not told yet has none.
+const MIRROR: [(&str, &str, &str, &str); 8] = [
+    (
+        "kelix_mirror_copied_bytes",
+        "gauge",
+        "Memory that was copied to a mirror that follows.",
+        "/copied_bytes",
+    ),
+    ("kelix_mirror_of_bytes", "gauge", "Memory that is to be.", "/of_bytes"),
+    ("kelix_mirror_sent_bytes_total", "counter", "Bytes that were sent to it.", "/sent_bytes"),
+    ("kelix_mirror_lag_records", "gauge", "Records that it has not applied.", "/lag_records"),
+    ("kelix_mirror_lag_ms", "gauge", "How old what it has was when it last said, in ms.", "/lag_ms"),
+    ("kelix_mirror_bytes", "gauge", "Its memory.", "/bytes"),
+    ("kelix_mirror_reads_total", "counter", "Reads of its clients.", "/reads"),
+    ("kelix_mirror_seconds", "gauge", "How long it has followed.", "/since_seconds"),
+];
+
 /// What the server has one of. Of snapshots there is nothing where it takes none, and of a log where
 /// it writes none.
 const SERVER: [(&str, &str, &str, &str); 13] = [
@@ -158,6 +175,25 @@ pub(crate) fn exposition(namespaces: &[Value]) -> String {
             }
         }
     }
+    begin(&mut text, ("kelix_mirrors", "gauge", "Mirrors that follow, by how far they are."));
+    for of in namespaces {
+        for state in ["copying", "catching up", "following"] {
+            let mirrors = of["mirrors"].as_array().into_iter().flatten();
+            let count = mirrors.filter(|mirror| mirror["state"] == state).count();
+            let namespace = &of["namespace"];
+            let _ = writeln!(text, "kelix_mirrors{{namespace={namespace},state=\"{state}\"}} {count}");
+        }
+    }
+    for (name, kind, help, pointer) in MIRROR {
+        begin(&mut text, (name, kind, help));
+        for of in namespaces {
+            for mirror in of["mirrors"].as_array().into_iter().flatten() {
+                let (namespace, address) = (&of["namespace"], &mirror["address"]);
+                let labels = format!("namespace={namespace},mirror={},address={address}", mirror["name"]);
+                line(&mut text, name, &labels, mirror, pointer);
+            }
+        }
+    }
     let statistics = &namespaces[0];
     for (name, kind, help, pointer) in SERVER {
         begin(&mut text, (name, kind, help));
@@ -181,6 +217,8 @@ mod tests {
             "shards": [{"shard": 0, "items": 7, "scans": 4, "memory": {"live_bytes": 100},
                 "ordered": [{"table": 32769, "keys": 20, "leaves": 2, "splits": 1, "merges": 0}]}],
             "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
+            "mirrors": [{"name": "web1", "address": "192.0.2.7:40000", "state": "following", "lag_records": 3,
+                "lag_ms": 1.5, "sent_bytes": 4096, "reads": null}],
             "snapshots": {"age_seconds": 2.5, "bytes": 4096, "seconds": null, "taken": 0, "failed": 1},
         })]);
         for line in [
@@ -192,6 +230,10 @@ mod tests {
             "kelix_memory_bytes{namespace=\"default\",shard=\"0\",what=\"live\"} 100",
             "kelix_client_reads_total{namespace=\"default\",fabric=\"shm\"} 12",
             "kelix_client_reads_total{namespace=\"default\",fabric=\"tcp\"} 5",
+            "kelix_mirrors{namespace=\"default\",state=\"copying\"} 0",
+            "kelix_mirrors{namespace=\"default\",state=\"catching up\"} 0",
+            "kelix_mirrors{namespace=\"default\",state=\"following\"} 1",
+            "kelix_mirror_lag_ms{namespace=\"default\",mirror=\"web1\",address=\"192.0.2.7:40000\"} 1.5",
             "kelix_snapshot_age_seconds 2.5",
             "kelix_snapshots_failed_total 1",
             "kelix_uptime_seconds 1.5",

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::report::ROWS_MAX;
+use crate::screen::how_far;
 
 /// What has happened between two looks, a second: name, and where it stands in each shard or fabric.
 const RATES: [(&str, &str, &str, f64); 8] = [
@@ -66,7 +67,8 @@ fn uptime_s(statistics: &Value) -> f64 {
     statistics["uptime_s"].as_f64().unwrap_or(0.0)
 }
 
-/// What the JSON of a line tells beside the line: of each fabric and of each shard.
+/// What the JSON of a line tells beside the line: of each fabric, of each mirror that follows, of a mirror
+/// itself, and of each shard.
 const OF_FABRIC: [(&str, &str, f64); 5] = [
     ("reads/s", "/reads", 1.0),
     ("MiB/s", "/read_bytes", 1.0 / (1 << 20) as f64),
@@ -74,6 +76,9 @@ const OF_FABRIC: [(&str, &str, f64); 5] = [
     ("again/s", "/retries", 1.0),
     ("fallbacks/s", "/fallbacks", 1.0),
 ];
+const OF_MIRROR: [(&str, &str, f64); 1] = [("reads/s", "/reads", 1.0)];
+const OF_STANDING: [(&str, &str, f64); 2] =
+    [("records/s", "/records", 1.0), ("MiB/s", "/applied_bytes", 1.0 / (1 << 20) as f64)];
 const OF_SHARD: [(&str, &str, f64); 6] = [
     ("requests/s", "/requests", 1.0),
     ("gets/s", "/gets", 1.0),
@@ -108,6 +113,26 @@ pub(crate) fn line_json(before: &Value, now: &Value) -> Value {
             rates.insert("writes waiting".into(), shard["writes_waiting"].clone());
             Value::Object(rates)
         });
+    let mirrors = now["mirrors"].as_array().into_iter().flatten().take(ROWS_MAX).map(|mirror| {
+        let known = before["mirrors"].as_array().into_iter().flatten();
+        let before = known.into_iter().find(|known| known["address"] == mirror["address"]);
+        let rates = before.map(|before| named(&OF_MIRROR, before, mirror, seconds));
+        let mut told = rates.unwrap_or_default();
+        for (name, pointer) in [("mirror", "name"), ("address", "address")] {
+            told.insert(name.into(), mirror[pointer].clone());
+        }
+        told.insert("state".into(), how_far(mirror).into());
+        told.insert("lag ms".into(), mirror["lag_ms"].clone());
+        told.insert("records behind".into(), mirror["lag_records"].clone());
+        Value::Object(told)
+    });
+    line.insert("mirrors".into(), mirrors.collect());
+    if now["mirror"].is_object() {
+        let mut told = named(&OF_STANDING, &before["mirror"], &now["mirror"], seconds);
+        told.insert("state".into(), now["mirror"]["state"].clone());
+        told.insert("lag ms".into(), now["mirror"]["lag_ms"].clone());
+        line.insert("mirror".into(), told.into());
+    }
     line.insert("fabrics".into(), Value::Object(fabrics.collect()));
     line.insert("shards".into(), shards.collect());
     line.insert(
@@ -161,10 +186,33 @@ mod tests {
             })
         };
         let line = line_json(&at(10.0, 100, 7), &at(12.0, 300, 8));
+        assert!(line["mirrors"] == json!([]) && line["mirror"].is_null());
         assert_eq!(line["reads/s"], 100.0);
         assert_eq!(line["fabrics"]["shm"]["reads/s"], 100.0);
         assert_eq!(line["fabrics"]["tcp"]["reads/s"], 0.0);
         assert_eq!(line["shards"][0]["puts/s"], 0.5);
         assert_eq!((&line["shards"][0]["writes waiting"], &line["term"]), (&json!(3), &json!(2)));
+    }
+
+    #[test]
+    fn a_line_as_json_tells_of_mirrors() {
+        let at = |uptime: f64, reads: u64, records: u64| {
+            json!({
+                "uptime_s": uptime,
+                "mirrors": [{"name": "web1", "address": "10.0.0.7:9", "state": "following", "reads": reads,
+                    "lag_ms": 1.5, "lag_records": 3}],
+                "mirror": {"primary": "10.0.0.1:7", "state": "following", "lag_ms": 2.5, "records": records},
+            })
+        };
+        let line = line_json(&at(10.0, 100, 7), &at(12.0, 300, 9));
+        let mirror = &line["mirrors"][0];
+        assert_eq!((&mirror["mirror"], &mirror["state"]), (&json!("web1"), &json!("following")));
+        assert_eq!((&mirror["reads/s"], &mirror["lag ms"]), (&json!(100.0), &json!(1.5)));
+        assert_eq!((&line["mirror"]["records/s"], &line["mirror"]["lag ms"]), (&json!(1.0), &json!(2.5)));
+        let other = line_json(&json!({"uptime_s": 10.0}), &at(12.0, 300, 9));
+        assert_eq!(
+            (&other["mirrors"][0]["reads/s"], &other["mirrors"][0]["records behind"]),
+            (&json!(null), &json!(3))
+        );
     }
 }

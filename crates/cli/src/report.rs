@@ -83,6 +83,20 @@ const GENERATIONS: [Column; 5] = [
     Column { form: Form::Text, ..label("held by", "/held_by") },
 ];
 
+const MIRRORS: [Column; 11] = [
+    Column { form: Form::Text, ..label("mirror", "/name") },
+    Column { form: Form::Text, ..label("address", "/address") },
+    Column { form: Form::Text, ..label("state", "/state") },
+    column("copied MiB", "/copied_bytes", Form::Mib),
+    column("of MiB", "/of_bytes", Form::Mib),
+    column("sent MiB", "/sent_bytes", Form::Mib),
+    label("records behind", "/lag_records"),
+    Column { form: Form::Fraction, ..label("ms behind", "/lag_ms") },
+    column("memory MiB", "/bytes", Form::Mib),
+    column("reads", "/reads", Form::Count),
+    Column { form: Form::Fraction, ..label("for s", "/since_seconds") },
+];
+
 const CLIENTS: [Column; 11] = [
     Column { form: Form::Text, ..label("fabric", "/fabric") },
     label("process", "/pid"),
@@ -178,6 +192,24 @@ fn wal(statistics: &Value) -> String {
     )
 }
 
+/// Of a mirror: whose, and how far behind; nothing, if the server is none.
+fn mirror(statistics: &Value) -> String {
+    let of = &statistics["mirror"];
+    let Some(primary) = of["primary"].as_str() else { return String::new() };
+    let number = |name: &str| of[name].as_u64().unwrap_or(0);
+    let lag = of["lag_ms"].as_f64().map_or("lag not known yet".into(), |lag| format!("lag {lag:.0} ms"));
+    let why = of["lost"].as_str().map_or(String::new(), |lost| {
+        format!("; its primary is LOST, and it shows what there was: {}", show_name(lost))
+    });
+    let last = of["applied"].as_array().into_iter().flatten().filter_map(Value::as_u64).sum::<u64>();
+    format!(
+        "mirror of {}: {lag}, record {last}, {} records applied since it was copied, {}/s{why}\n",
+        show_name(primary),
+        number("records"),
+        show_size(of["applied_bytes_per_second"].as_f64().unwrap_or(0.0) as u64),
+    )
+}
+
 /// Which server it is, and which namespace.
 pub(crate) fn title(statistics: &Value) -> String {
     let text = |name: &str| match &statistics[name] {
@@ -188,7 +220,7 @@ pub(crate) fn title(statistics: &Value) -> String {
     let rdma: Vec<&str> =
         statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}{}namespace: {}{}\n",
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}{}{}namespace: {}{}\n",
         text("pid"),
         text("version"),
         text("term"),
@@ -203,6 +235,7 @@ pub(crate) fn title(statistics: &Value) -> String {
         },
         snapshots(statistics),
         wal(statistics),
+        mirror(statistics),
         text("namespace"),
         match statistics["cache"].as_bool() {
             Some(true) => ", a cache: items go when memory is used up",
@@ -239,6 +272,7 @@ pub(crate) fn report(statistics: &Value) -> String {
     report += &section("numbers of tables", &NUMBERS, &numbers, 0);
     let more = not_listed("generations_not_listed");
     report += &section("generations", &GENERATIONS, &generation_rows(statistics), more);
+    report += &section("mirrors that follow", &MIRRORS, &rows(statistics, "mirrors"), 0);
     match clients.is_empty() {
         true => report += "no clients\n",
         false => {
@@ -267,6 +301,24 @@ mod tests {
             assert!(report.contains(words), "{words}: {report}");
         }
         assert_eq!(ordered_rows(&[json!({"shard": 0, "ordered": []}), json!({})]), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn mirrors_are_shown_a_line_each() {
+        let mirror = |name: &str, state: &str| {
+            json!({"name": name, "address": "192.0.2.7:40000", "state": state, "copied_bytes": 3 << 20,
+                "of_bytes": 7 << 20, "sent_bytes": 9 << 20, "lag_records": 5, "lag_ms": 1.5,
+                "bytes": 8 << 20, "reads": 12345, "since_seconds": 60.0})
+        };
+        let mirrors = [mirror("web1", "copying"), mirror("web\u{1b}2", "following")];
+        let report = report(&json!({"shards": [{"shard": 0}], "mirrors": mirrors}));
+        let lines: Vec<&str> = report.lines().filter(|line| line.contains("192.0.2.7:40000")).collect();
+        assert!(lines[0].trim_start().starts_with("web1 ") && lines[0].contains("copying"), "{report}");
+        assert!(
+            lines[1].trim_start().starts_with("web\u{fffd}2 ") && lines[1].contains("following"),
+            "{report}"
+        );
+        assert!(report.contains("mirrors that follow") && report.contains("ms behind"), "{report}");
     }
 
     /// A time below zero, a row that is a number and a long name each ended the program, and what the server

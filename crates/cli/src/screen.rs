@@ -54,6 +54,16 @@ const CLIENTS: [Column; 5] = [
     column("messages/s", "/per_s/messages", Form::Count),
 ];
 
+const MIRRORS: [Column; 7] = [
+    Column { form: Form::Text, ..label("mirror", "/name") },
+    Column { form: Form::Text, ..label("address", "/address") },
+    Column { form: Form::Text, ..label("state", "/how_far") },
+    Column { form: Form::Fraction, ..label("lag ms", "/lag_ms") },
+    column("records behind", "/lag_records", Form::Count),
+    column("sent MiB", "/sent_bytes", Form::Mib),
+    column("reads/s", "/per_s/reads", Form::Count),
+];
+
 const ORDERED: [Column; 5] = [
     Column { form: Form::Text, ..label("ordered table", "/name") },
     label("shard", "/shard"),
@@ -101,6 +111,31 @@ fn clients(before: Option<&Value>, now: &Value, seconds: f64) -> Vec<Value> {
 
 fn number(value: &Value, pointer: &str) -> f64 {
     value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// Mirrors that follow.
+fn mirrors(before: Option<&Value>, now: &Value, seconds: f64) -> Vec<Value> {
+    let known = before.map_or(Vec::new(), |before| rows(before, "mirrors"));
+    let mirrors = rows(now, "mirrors").into_iter();
+    let row = |mirror: Value| {
+        let before = known.iter().find(|known| known["address"] == mirror["address"]);
+        let mut row = with_rates(before, &mirror, seconds, &["reads"]);
+        row["how_far"] = how_far(&mirror).into();
+        row
+    };
+    mirrors.map(row).collect()
+}
+
+/// Whether a mirror follows, or how much of the memory was copied to it.
+pub(crate) fn how_far(mirror: &Value) -> String {
+    let state = mirror["state"].as_str().unwrap_or("-");
+    let bytes = |name: &str| mirror[name].as_f64().unwrap_or(0.0);
+    match (state, bytes("of_bytes")) {
+        ("copying", of) if of > 0.0 => {
+            format!("copying {:.0} %", 100.0 * (bytes("copied_bytes") / of).clamp(0.0, 1.0))
+        }
+        _ => state.into(),
+    }
 }
 
 /// A table of at most so many rows, and how many more there are. Nothing, if there are none.
@@ -155,6 +190,7 @@ fn text(before: Option<&Value>, now: &Value, gone: Option<&str>, every: Duration
     });
     text += &table("one-sided reads and messages", &FABRICS, &fabrics.collect::<Vec<_>>());
     text += &answered(before, now);
+    text += &some("mirrors that follow", &MIRRORS, mirrors(before, now, seconds));
     let shards = rows(now, "shards");
     let shards = shards.iter().enumerate().map(|(number, shard)| {
         let names = ["requests", "gets", "scans", "puts", "deletes", "cpu_s"];
@@ -225,6 +261,41 @@ mod tests {
         assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["shm", "2", "100"]);
         let first = text(None, &at(10.0, 100), Some("it went"), every);
         assert!(first.contains("THE SERVER IS GONE: it went") && first.contains("gets: -"), "{first}");
+    }
+
+    #[test]
+    fn a_primary_shows_its_mirrors_and_a_mirror_its_primary() {
+        let primary = |uptime: f64, copied: u64, reads: Option<u64>| {
+            let mut statistics = at(uptime, 100);
+            statistics["mirrors"] = json!([
+                {"name": "web1", "address": "10.0.0.7:9", "state": "following", "reads": reads,
+                    "lag_ms": 1.25},
+                {"name": "web2", "address": "10.0.0.8:9", "state": "copying", "copied_bytes": copied,
+                    "of_bytes": 200},
+            ]);
+            statistics
+        };
+        let every = Duration::from_secs(1);
+        let shown = text(Some(&primary(10.0, 0, Some(500))), &primary(12.0, 86, Some(900)), None, every);
+        let line = |name: &str| shown.lines().find(|line| line.contains(name)).expect("a line").to_string();
+        assert!(line("web1").contains("following") && line("web1").ends_with(" 200"), "{shown}");
+        assert!(line("web1").contains(" 1.25 ") && line("web2").contains("copying 43 %"), "{shown}");
+        assert!(!text(None, &at(12.0, 300), None, every).contains("mirrors that follow"));
+        let mut mirror = at(12.0, 300);
+        mirror["mirror"] = json!({"primary": "10.0.0.1:7117", "lag_ms": 3.0, "records": 77, "applied": [5]});
+        let shown = text(None, &mirror, None, every);
+        assert!(shown.contains("mirror of 10.0.0.1:7117: lag 3 ms, record 5, 77 records applied"), "{shown}");
+    }
+
+    /// What a server says of its mirrors may be anything.
+    #[test]
+    fn a_mirror_without_numbers_has_a_state_all_the_same() {
+        for mirror in [json!({}), json!({"state": 7}), json!(null)] {
+            assert_eq!(how_far(&mirror), "-");
+        }
+        assert_eq!(how_far(&json!({"state": "copying", "of_bytes": 0})), "copying");
+        let more = json!({"state": "copying", "copied_bytes": 9, "of_bytes": 3});
+        assert_eq!(how_far(&more), "copying 100 %");
     }
 
     #[test]

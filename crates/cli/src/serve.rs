@@ -7,16 +7,21 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime};
 
+use kelix::{Address, Credentials};
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_server::{
-    Durability, Ended, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper, WalConfig,
+    Durability, Ended, MirrorConfig, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper,
+    WalConfig,
 };
 use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use serde_json::json;
-use signal_hook::consts::SIGHUP;
+use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
+use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
@@ -48,6 +53,7 @@ Examples:
   kelix serve --log info --log-file /var/log/kelix/kelix.log
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
+  kelix serve --mirror-of 192.0.2.7:7117 --tls-ca ca.pem --token-file word   # a copy on this host
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
@@ -83,6 +89,10 @@ pub(crate) struct ServeArgs {
     /// Take only clients over TCP that know one of the words in this file, one a line
     #[arg(long, value_name = "FILE", requires = "listen")]
     tokens: Option<PathBuf>,
+    /// How many mirrors on other hosts may follow at once; each has a thread, and costs what is written once
+    /// more on the network. They connect at the address of --listen
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = within::<u16>(0, 1000))]
+    mirrors: u16,
     /// Serve more namespaces, each with memory and rights of its own, as this file says (kelix help
     /// namespaces)
     #[arg(long, value_name = "FILE")]
@@ -109,6 +119,20 @@ pub(crate) struct ServeArgs {
     /// Also take a snapshot each so often, as in 10m
     #[arg(long, value_name = "TIME", value_parser = parse_snapshot_interval, requires = "stored")]
     snapshot_every: Option<Duration>,
+    /// Be a mirror: show the memory of the server that listens there, HOST:PORT, on this host, where processes
+    /// read it as fast as there. --tls-ca and --token-file say how that server knows this one. Writes go there.
+    /// With --listen other mirrors follow this one, and with --wal it begins with what it had when it ended
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["shards", "cache", "snapshots", "durable", "until", "rdma", "namespaces", "view_lease"])]
+    mirror_of: Option<String>,
+    /// The namespaces to show, separated by commas; otherwise that of --namespace
+    #[arg(long, value_name = "NAMES", requires = "mirror_of", value_delimiter = ',')]
+    mirror_namespaces: Vec<String>,
+    /// Most bytes a second of a copy of that server's memory, as in 100M; otherwise as many as come
+    #[arg(long, value_name = "SIZE", requires = "mirror_of", value_parser = parse_size)]
+    copy_rate: Option<u64>,
+    /// For how long the mirror may be read without hearing of that server; otherwise for ever
+    #[arg(long, value_name = "TIME", requires = "mirror_of", value_parser = parse_lag)]
+    max_lag: Option<Duration>,
     /// How many snapshots are kept
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = within::<u16>(1, u16::MAX.into()))]
     snapshot_keep: u16,
@@ -136,8 +160,52 @@ fn parse_moment(text: &str) -> Result<SystemTime, String> {
         .map_err(|_| "no moment, as in 2026-11-25T15:04:05Z or \"2026-11-25 15:04:05\", which are UTC".into())
 }
 
+/// The shortest time that a mirror may be read without hearing of its primary.
+const LAG_MIN: Duration = Duration::from_millis(50);
+
 /// How long the log's thread may take to write what a server says last.
 const LOG_WRITTEN_WITHIN: Duration = Duration::from_millis(200);
+
+/// How long a mirror may hear nothing.
+fn parse_lag(text: &str) -> Result<Duration, String> {
+    let time =
+        humantime::parse_duration(text).map_err(|error| format!("no time, as in 500ms or 5s: {error}"))?;
+    if time < LAG_MIN {
+        return Err(format!("a primary is asked now and then: give at least {} ms", LAG_MIN.as_millis()));
+    }
+    Ok(time)
+}
+
+/// The mirror that is wanted, if one is.
+fn mirror(context: &Context, args: &ServeArgs) -> Result<Option<MirrorConfig>, Failure> {
+    let Some(primary) = args.mirror_of.clone() else { return Ok(None) };
+    if !matches!(primary.parse::<Address>(), Ok(Address::Tcp(_))) {
+        let context = format!("--mirror-of {primary} is no HOST:PORT, as in 192.0.2.7:7117");
+        return Err(Failure::usage("serve", context));
+    }
+    let Credentials { token, tls, .. } = context.trust.credentials()?;
+    let own = if context.namespace.is_empty() { "default".into() } else { context.namespace.clone() };
+    Ok(Some(MirrorConfig {
+        primary,
+        token,
+        tls,
+        namespaces: if args.mirror_namespaces.is_empty() {
+            vec![own]
+        } else {
+            args.mirror_namespaces.clone()
+        },
+        copy_rate: args.copy_rate.unwrap_or(0),
+        max_lag: args.max_lag,
+        name: host_name(),
+        memory_bytes: args.memory,
+        retry_for: context.retry.unwrap_or_default(),
+    }))
+}
+
+/// What this host calls itself.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().into()
+}
 
 /// A port, or a host and a port.
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
@@ -197,7 +265,11 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
             (Some(addresses), _) => addresses.clone(),
             (None, _) => Vec::new(),
         },
-        tls: context.trust.server_tls()?,
+        // What a mirror is told of trust is for the server that it follows, too.
+        tls: match (&args.mirror_of, args.listen) {
+            (Some(_), None) => None,
+            _ => context.trust.server_tls()?,
+        },
         tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,
         snapshots: args.snapshots.as_ref().or(args.wal.as_ref()).map(|directory| SnapshotConfig {
             directory: directory.clone(),
@@ -213,12 +285,16 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
             };
             Some(WalConfig { durability, until: args.until })
         }),
+        mirror: mirror(context, args)?,
+        mirrors: args.mirrors.into(),
         ..usual
     };
     if let Some(file) = &args.namespaces {
         namespaces::read(file, &mut config)?;
     }
-    check_memory(config.memory_bytes, config.shards, half_bytes)?;
+    if config.mirror.is_none() {
+        check_memory(config.memory_bytes, config.shards, half_bytes)?;
+    }
     if let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) {
         say(&format!(
             "kelix: --metrics {address} lets other hosts read the page, the statistics and the names of tables, without TLS or a token"
@@ -237,7 +313,14 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         Ok::<_, Failure>((reserved, http::Ready::new(&config.directory)?))
     };
     let metrics = args.metrics.map(reserve).transpose()?;
+    // A mirror that waits for its primary, or copies, has nothing that would have to be ended in good order.
+    let is_alone = Arc::new(AtomicBool::new(config.mirror.is_some()));
+    for signal in TERM_SIGNALS {
+        register_conditional_shutdown(*signal, 0, is_alone.clone())
+            .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
+    }
     let prepared = Server::prepare(&config)?;
+    is_alone.store(false, Ordering::SeqCst);
     let statistics = prepared.statistics();
     let serves = watch(signals, &statistics, &manager, log.file())
         .map_err(|error| Failure::io("serve", "cannot start a thread that watches", &error))?;
@@ -332,6 +415,29 @@ fn vouch(statistics: &Statistics, manager: &Manager, time: Duration) {
 fn ready(json: bool, config: &ServerConfig, server: &Server, metrics: Option<SocketAddr>) -> String {
     let (pages, term) = (page_bytes(), server.term());
     let tcp = server.tcp_address().map(|address| address.to_string());
+    if let Some(mirror) = &config.mirror {
+        let lag = mirror.max_lag.map(|lag| format!("{lag:?}"));
+        if json {
+            return json!({
+                "directory": config.directory.display().to_string(),
+                "pid": std::process::id(),
+                "term": term,
+                "mirror_of": mirror.primary,
+                "namespaces": mirror.namespaces,
+                "metrics": metrics.map(|address| address.to_string()),
+                "page_bytes": pages,
+            })
+            .to_string();
+        }
+        return format!(
+            "serving {}: term {term}, a mirror of {}, shm in pages of {}{}{}",
+            config.directory.display(),
+            mirror.primary,
+            show_size(pages),
+            lag.map_or(String::new(), |lag| format!(", at most {lag} behind")),
+            metrics.map_or(String::new(), |address| format!(", metrics at http://{address}/metrics")),
+        );
+    }
     let rdma: Vec<String> = server.rdma_addresses().iter().map(SocketAddr::to_string).collect();
     if json {
         return json!({

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use harness::{Place, Server, wait_until};
-use kelix::{Address, Client, Session, TableKind};
+use kelix::{Address, Client, Session, SessionOptions, TableKind};
 use kelix_browser::Browser;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -118,7 +118,8 @@ fn prometheus_is_told_what_it_was_told() {
         segments_retired_total memory_bytes* ordered_keys* ordered_leaves* ordered_splits_total \
         ordered_merges_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \
         ordered_models_trained_total table_numbers* clients* client_reads_total client_read_bytes_total \
-        client_messages_total client_retries_total client_fallbacks_total snapshot_age_seconds* snapshot_bytes* \
+        client_messages_total client_retries_total client_fallbacks_total mirrors* mirror_copied_bytes* mirror_of_bytes* \
+        mirror_sent_bytes_total mirror_lag_records* mirror_lag_ms* mirror_bytes* mirror_reads_total mirror_seconds* snapshot_age_seconds* snapshot_bytes* \
         snapshot_seconds* snapshots_taken_total snapshots_failed_total wal_takes_writes* wal_batches_total wal_bytes_total \
         wal_syncs_total wal_sync_seconds_total wal_file_bytes* uptime_seconds* term* info*";
     assert_eq!(kinds.join(" "), wanted);
@@ -127,10 +128,15 @@ fn prometheus_is_told_what_it_was_told() {
 /// A table's name that a page must not take for HTML.
 const HOSTILE: &str = "<b id=taken>prices";
 
+/// Machines that run tests are busy.
+fn patient() -> SessionOptions {
+    SessionOptions::default().timeout(Duration::from_secs(20))
+}
+
 /// What is asked and written: over shared memory and TCP, with gets that are answered by message, deletes and
 /// an ordered table.
 fn traffic(directory: &Path, tcp: &str) -> [Session; 2] {
-    let mut near = Client::connect(directory).unwrap().session().unwrap();
+    let mut near = Client::connect(directory).unwrap().session_with(patient()).unwrap();
     let table = near.create_table("people").unwrap();
     let ordered = near.create_table_of(TableKind::Numbers, HOSTILE).unwrap();
     for number in 0..3000u64 {
@@ -141,7 +147,7 @@ fn traffic(directory: &Path, tcp: &str) -> [Session; 2] {
         assert!(near.delete(table, &number.to_be_bytes()).unwrap());
     }
     let address = Address::Tcp(tcp.to_string());
-    let mut far = Client::connect(address).unwrap().session().unwrap();
+    let mut far = Client::connect(address).unwrap().session_with(patient()).unwrap();
     for number in 0..5000u64 {
         let key = (number % 4000).to_be_bytes();
         let there = (500..3000).contains(&(number % 4000));
@@ -367,6 +373,73 @@ fn a_page_of_several_namespaces_has_a_choice() {
     std::fs::remove_dir_all(&kept).unwrap();
     place.kelix(&["snapshot", "take"]).failed(5, &["cannot list"]);
     page.wait_for(&format!("{snapshot}.endsWith(' s old, 1 failed')"));
+}
+
+#[test]
+fn a_page_shows_who_follows_and_whose_mirror_it_is() {
+    let [place, near] = [Place::new(), Place::new()];
+    let [port, near_port] = [free_port(), free_port()];
+    let server = place.serve(&["--metrics", &port.to_string(), "--listen", "0", "--shards", "2"]);
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let primary = tcp_of(&server);
+    let page = Browser::start(1280, 1400).unwrap();
+    page.go(&format!("http://127.0.0.1:{port}/"));
+    page.wait_for("shown.looks > 1");
+    let hidden = |id: &str| page.value(&format!("document.querySelector('#{id}').hidden"));
+    assert_eq!((hidden("mirrors"), hidden("mirror")), (json!(true), json!(true)));
+    let mirror = near.serve_planned(&["--mirror-of", &primary, "--metrics", &near_port.to_string()]);
+    let cell = |column: &str| {
+        format!("document.querySelector('#mirrors td[data-column=\"{column}\"]')?.textContent")
+    };
+    page.wait_for(&format!("{} === 'following' && {}?.endsWith(' ms')", cell("state"), cell("lag")));
+    let named = page.value(&cell("mirror"));
+    assert!(named.as_str().is_some_and(|name| !name.is_empty() && name != "-"), "{named}");
+    assert_eq!(hidden("mirror"), true);
+    assert_eq!(page.value(&format!("/^127.0.0.1:/.test({})", cell("address"))), true);
+    let [copied, sent] = ["memory", "sent"].map(|column| page.value(&cell(column)));
+    assert!(copied.as_str().is_some_and(|text| text.ends_with("iB")) && sent != "-", "{copied} {sent}");
+    // Reads of its clients are seen here, when they have told of them and the mirror has.
+    let client = Client::connect(near.path()).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (mut session, stop) = (client.session_with(patient()).unwrap(), stop.clone());
+        std::thread::spawn(move || {
+            let table = session.table("t").unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                assert!(session.get(table, "k").unwrap().is_some());
+            }
+        })
+    };
+    page.wait_for(&format!("parseFloat({}) > 0", cell("reads")));
+    keep(&page, "mirrors.png");
+
+    page.go(&format!("http://127.0.0.1:{near_port}/"));
+    let cell =
+        |column: &str| format!("document.querySelector('#mirror td[data-column=\"{column}\"]')?.textContent");
+    page.wait_for(&format!("{} === 'following' && {}?.endsWith(' ms')", cell("state"), cell("lag")));
+    assert_eq!((page.value(&cell("primary")), hidden("mirrors")), (json!(primary), json!(true)));
+    let record = |page: &Browser| page.value(&format!("Number({}.replaceAll(',', ''))", cell("record")));
+    let before = record(&page);
+    for number in 0..20 {
+        place.kelix(&["put", "t", &number.to_string(), "v"]).ok();
+    }
+    page.wait_for(&format!("Number({}.replaceAll(',', '')) >= {before} + 20", cell("record")));
+    assert_ne!(page.value(&cell("bytes")), "-");
+    keep(&page, "mirror.png");
+    page.resize(390, 3400);
+    page.wait_for(&format!("shown.looks > {} + 1", page.value("shown.looks")));
+    assert_eq!(
+        page.value("document.documentElement.scrollWidth <= innerWidth"),
+        true,
+        "no page wider than a phone"
+    );
+    stop.store(true, Ordering::Relaxed);
+    reader.join().unwrap();
+    drop(server);
+    page.wait_for("!document.querySelector('#mirror .lost').hidden");
+    page.wait_for(&format!("{} === 'lost'", cell("state")));
+    assert!(page.text("#mirror .lost").starts_with("Its primary is lost, and it shows what there was: "));
+    drop(mirror);
 }
 
 /// A terminal: what a program writes to it, and what is read of that.

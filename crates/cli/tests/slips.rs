@@ -40,6 +40,7 @@ fn wrong_values_of_options_are_told_with_what_is_taken() {
         (&["serve", "--snapshot-keep", "x", "--snapshots", "s"], "1 to"),
         (&["serve", "--snapshots", "s", "--snapshot-every", "0s"], "one snapshot and the next"),
         (&["serve", "--listen", "99999"], "HOST:PORT"),
+        (&["serve", "--mirrors", "x"], "0 to 1000"),
         (&["serve", "--metrics", "x"], "HOST:PORT"),
         (&["serve", "--view-lease", "x"], "30s"),
         (&["serve", "--fresh"], "--snapshots"),

@@ -179,7 +179,7 @@ fn fetch_all<'k>(
     found: &mut impl FnMut(&mut Slot),
 ) -> Result<()> {
     let prefetch = |engine: &Engine, index: usize| {
-        if index < count && engine.transport.path != Path::Message {
+        if index < count && engine.transport.path() != Path::Message {
             let Wanted { table, key, .. } = wanted(index);
             engine.transport.prefetch_pointer(engine.transport.hash(table, key));
         }

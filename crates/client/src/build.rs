@@ -135,10 +135,7 @@ impl Drop for Build<'_> {
         self.state.under_way.abandon(engine);
         if self.state.built.generation != 0 {
             let head = self.head(Op::Abandon, TableId::CATALOGUE);
-            let transport = &mut self.session.engine.transport;
-            if transport.post(0, head, &[], &[], false).is_ok() {
-                transport.send(0);
-            }
+            self.session.engine.post_unawaited(0, head, &[], &[]);
         }
     }
 }
@@ -335,18 +332,23 @@ impl<'s> Build<'s> {
 
     /// Puts the generation in force, when all of its items are there and their links lead where they are to.
     pub fn finish(self) -> Result<Built> {
-        self.put_in_force().map_err(|error| error.of(OPERATION))
+        let mut build = self;
+        // What clients wrote last into the generation before is not on a mirror yet.
+        build.session.engine.transport.read_at_primary_only(true);
+        let built = build.put_in_force().map_err(|error| error.of(OPERATION));
+        build.session.engine.transport.read_at_primary_only(false);
+        built
     }
 
-    fn put_in_force(mut self) -> Result<Built> {
+    fn put_in_force(&mut self) -> Result<Built> {
         for at in 0..self.state.packed.len() {
             if !self.state.packed[at].is_empty() {
                 self.send(at)?;
             }
         }
         self.take_answers(0)?;
-        let mut overlays = Overlays::of(&mut self)?;
-        overlays.take_over(&mut self)?;
+        let mut overlays = Overlays::of(self)?;
+        overlays.take_over(self)?;
         for shard in 0..self.session.engine.transport.shards() {
             for index in 0..self.state.tables.len() {
                 self.resolve(shard, self.state.tables[index].table)?;
@@ -368,7 +370,7 @@ impl<'s> Build<'s> {
                 self.wait_for_shards(&mut patience)?;
             }
         }
-        overlays.freeze(&mut self)?;
+        overlays.freeze(self)?;
         // Shard 0 last: with it the generation is in force.
         for shard in (0..self.session.engine.transport.shards()).rev() {
             let head = self.head(Op::Switch, TableId::CATALOGUE);

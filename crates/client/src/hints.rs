@@ -71,9 +71,9 @@ impl Hints {
         of.body = body;
     }
 
-    /// A request was answered by a shard.
+    /// A request was answered by a shard, or by one of a mirror's primary, which is told nothing.
     pub fn answered(&mut self, shard: usize, request: u32, version: u64) {
-        let of = &mut self.shards[shard];
+        let Some(of) = self.shards.get_mut(shard) else { return };
         if let Some(which) = of.under_way.iter().position(|under_way| *under_way == request) {
             of.under_way.swap_remove(which);
             of.epoch = version;

@@ -206,7 +206,8 @@ impl Session {
             session.heal()?;
             let mut item = std::mem::take(&mut session.visited).unwrap_or_else(Item::empty);
             let transport = &session.engine.transport;
-            let result = if transport.reads_directly() && transport.path != Path::Message {
+            let is_direct = transport.reads_directly() && !transport.has_suspended();
+            let result = if is_direct && transport.path() != Path::Message {
                 session.visit_directly(frontier, &mut item, &mut each)
             } else {
                 session.visit_in_batches(frontier, &mut each)

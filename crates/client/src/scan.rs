@@ -208,7 +208,8 @@ impl Scan {
     }
 }
 
-/// A scan that brings one item after another, and asks for the next page when one has been used up.
+/// A scan that brings one item after another, and asks for the next page when one has been used up. As an
+/// iterator it ends behind an error.
 pub struct Scanner<'s> {
     session: &'s mut Session,
     scan: PausedScan,
@@ -333,7 +334,12 @@ impl Iterator for Scanner<'_> {
     type Item = Result<Item>;
 
     fn next(&mut self) -> Option<Result<Item>> {
-        self.next_item().transpose()
+        let next = self.next_item().transpose();
+        if let Some(Err(_)) = &next {
+            // A loop over all items that passes over errors would never end.
+            self.scan.cursor.left = 0;
+        }
+        next
     }
 }
 
@@ -437,12 +443,13 @@ impl Session {
 
     /// The item with the least key of an ordered table.
     pub fn first(&mut self, table: Table) -> Result<Option<Item>> {
-        self.scan(table, &Scan::all().limit(1))?.next_item()
+        self.read_table("first", table, |session, _| session.scan(table, &Scan::all().limit(1))?.next_item())
     }
 
     /// The item with the greatest key of an ordered table.
     pub fn last(&mut self, table: Table) -> Result<Option<Item>> {
-        self.scan(table, &Scan::all().backwards().limit(1))?.next_item()
+        let last = Scan::all().backwards().limit(1);
+        self.read_table("last", table, |session, _| session.scan(table, &last)?.next_item())
     }
 
     /// Counts the keys of a range, each once.

@@ -4,14 +4,11 @@
 //! operation, and at its beginning only, since what the operation has looked up is good until its end. While
 //! no other server is there, reads in shared memory go on from the last state of the one that has gone.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use kelix_fabric::{Clock, Endpoint, Fabric, Waiter};
 use kelix_types::{ErrorKind, Result, TableId, Version, mark};
-use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
 
@@ -21,8 +18,8 @@ use crate::catalogue::{BoundTable, Catalogue, Handles, IN_FORCE, is_between};
 use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
 use crate::engine::{
-    BETWEEN_TRIES, Buffers, Engine, LOST, Patience, TryGet, ValuePart, Wanted, check_key, is_passing,
-    nanoseconds,
+    BETWEEN_TRIES, Buffers, Connection, Engine, LOST, Patience, TryGet, ValuePart, Wanted, check_key,
+    is_passing, nanoseconds,
 };
 use crate::item::{Item, NewItem};
 use crate::key::Key;
@@ -32,6 +29,8 @@ use crate::transport::{Answer, Path, Transport};
 
 /// Between two tries to write to a table whose next generation is about to come into force.
 const BETWEEN_WRITES: Duration = Duration::from_micros(500);
+/// Servers that may take over, one after another, in the middle of a read.
+const TAKEOVERS_MAX: u32 = 16;
 
 /// How to open a session.
 #[derive(Clone, Debug)]
@@ -67,6 +66,15 @@ pub struct SessionOptions {
     /// Writes are on the server's disk before they return, whatever the server does with others. The server
     /// has to write a log (`kelix serve --wal`).
     pub durable: bool,
+    /// On a mirror: what this session has written or seen at the primary is read there until the mirror has
+    /// it, so that the session finds its own writes and goes back to nothing older. Without it the mirror is
+    /// read whatever that has.
+    pub own_writes: bool,
+    /// On a mirror: how old what is read may be. A mirror that has not heard from its primary for longer is
+    /// not read: that is an [`ErrorKind::Unavailable`]. `None`: as old as the mirror lets it be.
+    pub max_lag: Option<Duration>,
+    /// On a mirror: all reads go to the primary, too.
+    pub strict: bool,
 }
 
 impl Default for SessionOptions {
@@ -81,6 +89,9 @@ impl Default for SessionOptions {
             rdma_address: None,
             model_bytes: 64 << 20,
             durable: false,
+            own_writes: true,
+            max_lag: None,
+            strict: false,
         }
     }
 }
@@ -130,6 +141,21 @@ impl SessionOptions {
     pub fn durable(self, durable: bool) -> SessionOptions {
         SessionOptions { durable, ..self }
     }
+
+    /// Sets [`SessionOptions::own_writes`].
+    pub fn own_writes(self, own_writes: bool) -> SessionOptions {
+        SessionOptions { own_writes, ..self }
+    }
+
+    /// Sets [`SessionOptions::max_lag`].
+    pub fn max_lag(self, max_lag: impl Into<Option<Duration>>) -> SessionOptions {
+        SessionOptions { max_lag: max_lag.into(), ..self }
+    }
+
+    /// Sets [`SessionOptions::strict`].
+    pub fn strict(self, strict: bool) -> SessionOptions {
+        SessionOptions { strict, ..self }
+    }
 }
 
 /// How a compare-and-set ended.
@@ -165,12 +191,15 @@ impl Session {
     }
 
     fn open_once(client: &Client, options: SessionOptions) -> Result<Session> {
-        // As hard to guess as the keys that the standard library's hash tables get.
-        let caller = RandomState::new().hash_one(std::process::id()).max(1);
-        let caller = Some(caller).filter(|_| !options.retry_for.is_zero());
-        let greeting = caller.map(|number| Caller { number, again: false });
-        let (setup, transport) = connect::session(client, &options, greeting)?;
-        Session::over(client, (setup, transport), options, caller)
+        let (connected, caller) = connect::numbered_session(client, &options)?;
+        Session::over(client, connected, options, caller)
+    }
+
+    /// Opens a session that takes the place of the one with this connection.
+    fn open_beside(connection: &mut Connection) -> Result<Session> {
+        let Connection { client, options, setup, caller, .. } = connection;
+        let (connected, caller) = setup.open_beside(client, options, *caller)?;
+        Session::over(client, connected, options.clone(), caller)
     }
 
     /// A session over what has been set up.
@@ -223,11 +252,10 @@ impl Session {
         // If only the connection is lost, a session that may come again is the same as before, with its
         // views.
         let came_again = connection.caller.map(|caller| self.engine.connect_again(caller));
-        let connection = &self.engine.connection;
         let fresh = match came_again {
             Some(Err(error)) if error.kind() != ErrorKind::Superseded => Err(error),
             Some(Ok(())) => Ok(None),
-            _ => Session::open_once(&connection.client, connection.options.clone()).map(Some),
+            _ => Session::open_beside(&mut self.engine.connection).map(Some),
         };
         match fresh {
             Ok(None) => Ok(()),
@@ -259,8 +287,10 @@ impl Session {
             oldest = Some(new.transport.age);
         }
         new.connection.connections = old.connection.connections + 1;
+        new.connection.ways = old.connection.ways + 1;
         new.transport.total = old.transport.cost();
-        new.transport.set_path(old.transport.path);
+        new.transport.set_path(old.transport.path());
+        new.transport.inherit(&old.transport);
         fresh.catalogue.handles = Handles::of_successor(&mut self.catalogue.handles, oldest);
         fresh.submitted.finished = std::mem::take(&mut self.submitted.finished);
         fresh.submitted.next_ticket = self.submitted.next_ticket;
@@ -292,6 +322,23 @@ impl Session {
     /// tables up there by their names.
     pub fn is_detached(&self) -> bool {
         self.engine.connection.detached
+    }
+
+    /// Whether the server is a mirror: then reads are of the mirror's memory, on this host, and writes go to
+    /// the primary over a connection that the first of them opens.
+    pub fn is_mirror(&self) -> bool {
+        self.engine.transport.is_on_mirror()
+    }
+
+    /// Where the server is that the mirror follows. `None`: this is no mirror.
+    pub fn primary(&self) -> Option<&str> {
+        self.engine.transport.primary_address()
+    }
+
+    /// How long ago the mirror is known to have had all that its primary had. `None`: this is no mirror, or it
+    /// has not heard from its primary yet, or runs in another time namespace, with a clock of its own.
+    pub fn lag(&self) -> Option<Duration> {
+        self.engine.lag()
     }
 
     /// Tells the server from all others: the random number of its store, which snapshots keep, and that of
@@ -333,19 +380,39 @@ impl Session {
 
     /// Runs a public call that reads a table, as [`Session::operate`] does. Its beginning is where the
     /// table's handle leads, and what was read counts only if the table's generation could still be read in
-    /// the end.
+    /// the end. A read in the middle of which another server takes over begins again, at that one, if the
+    /// session can go over to it.
     #[inline(always)]
     pub(crate) fn read_table<T>(
         &mut self,
         operation: &'static str,
         table: Table,
-        call: impl FnOnce(&mut Session, BoundTable) -> Result<T>,
+        mut call: impl FnMut(&mut Session, BoundTable) -> Result<T>,
     ) -> Result<T> {
         self.operate(operation, |session| {
-            let table = session.check_table(table)?;
-            let found = call(session, table)?;
-            session.check_generation(table.generation)?;
-            Ok(found)
+            let mut takeovers = 0;
+            loop {
+                let mut read = || -> Result<T> {
+                    let table = session.check_table(table)?;
+                    let found = call(session, table)?;
+                    session.check_generation(table.generation)?;
+                    Ok(found)
+                };
+                match read() {
+                    Err(error)
+                        if takeovers < TAKEOVERS_MAX
+                            && error.kind() == ErrorKind::Superseded
+                            && error.retry() =>
+                    {
+                        takeovers += 1;
+                        session.heal()?;
+                        if session.engine.connection.server == LOST {
+                            return Err(error);
+                        }
+                    }
+                    result => return result,
+                }
+            }
         })
     }
 
@@ -373,6 +440,14 @@ impl Session {
     #[cold]
     fn write_after_switch<T>(&mut self, write: &mut impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
         mark!("write waited for another generation");
+        // A mirror may not have heard of the next one yet.
+        self.engine.transport.read_at_primary_only(true);
+        let written = self.write_to_next(write);
+        self.engine.transport.read_at_primary_only(false);
+        written
+    }
+
+    fn write_to_next<T>(&mut self, write: &mut impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
         let mut patience = Patience::default();
         loop {
             self.engine.connection.setup.nap(BETWEEN_WRITES);
@@ -385,6 +460,7 @@ impl Session {
             }
         }
     }
+
     /// Where a handle leads, at the beginning of an operation.
     #[inline]
     pub(crate) fn check_table(&mut self, table: Table) -> Result<BoundTable> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kelix_fabric::{Endpoint, Fabric, PeerId};
+use kelix_fabric::{Endpoint, PeerId, SimFabric};
 use kelix_image::{MemoryMap, Span};
 use kelix_types::Result;
 use kelix_types::limits::POINTER_TABLE_BYTES;
@@ -24,16 +24,26 @@ pub type MapSource = Box<dyn FnMut(u16) -> Result<Arc<MemoryMap>>>;
 pub struct Source {
     /// Where segments are learnt of.
     pub maps: MapSource,
-    /// Connects the session once more.
-    pub again: Box<dyn FnMut(Caller) -> Result<Connected>>,
+    /// Connects the session once more, or one that takes its place and has no number.
+    pub again: Box<dyn FnMut(Option<Caller>) -> Result<Connected>>,
+    /// Of a session on a mirror: its primary.
+    pub primary: Option<Primary>,
     /// Waits.
     pub nap: Box<dyn FnMut(Duration)>,
+}
+
+/// The server that a mirror follows.
+pub struct Primary {
+    /// What it is called.
+    pub address: String,
+    /// Connects a session to it, whose answers tell the record that has what they tell of, if that is wanted.
+    pub connect: Box<dyn FnMut(Option<Caller>, bool) -> Result<Connected>>,
 }
 
 /// What a simulator has set up for a session.
 pub struct Connected {
     /// The client's side of the connections.
-    pub fabric: Box<dyn Fabric>,
+    pub fabric: Box<dyn SimFabric>,
     /// The server's view.
     pub view: View,
     /// The term of its images.
@@ -64,12 +74,34 @@ impl Default for Host {
 }
 
 impl Connected {
-    pub(crate) fn open(self) -> (Setup, Transport<Endpoint>) {
-        let Connected { fabric, view, term, life, commits, peers, source, host } = self;
-        let server = ServerIdentity { term, view, life, may_write: true, wants_hints: false, commits };
+    pub(crate) fn open(self, options: &SessionOptions) -> (Setup, Transport<Endpoint>) {
+        let server = self.identity(false);
+        let Connected { fabric, peers, source, host, .. } = self;
         let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
-        let transport = Transport::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
+        let mut transport = Transport::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
+        if let Some(primary) = &source.primary {
+            transport.begin_mirror(primary.address.clone(), options);
+        }
         (Setup::Sim(source), transport)
+    }
+
+    /// The way to the server that a mirror follows, and what that says of itself.
+    pub(crate) fn into_primary(self, tells_records: bool) -> (Endpoint, ServerIdentity) {
+        let server = self.identity(tells_records);
+        (Endpoint::Sim(self.fabric), server)
+    }
+
+    fn identity(&self, tells_records: bool) -> ServerIdentity {
+        ServerIdentity {
+            term: self.term,
+            view: self.view.clone(),
+            life: self.life,
+            may_write: true,
+            wants_hints: false,
+            commits: self.commits,
+            is_mirror: self.source.primary.is_some(),
+            tells_records,
+        }
     }
 }
 
@@ -77,7 +109,7 @@ impl Connected {
 pub fn session(connected: Connected, options: SessionOptions, caller: Option<u64>) -> Result<Session> {
     let address = Arc::new(Address::Directory("a simulated server".into()));
     let client = Client { address, credentials: Arc::default(), patience: Default::default() };
-    Session::over(&client, connected.open(), options, caller)
+    Session::over(&client, connected.open(&options), options, caller)
 }
 
 /// Tells the shard that has an item that the target of a link of its stands where the item stands that was

@@ -37,6 +37,8 @@ pub struct Statistics {
     pub clients: Vec<ClientStatistics>,
     /// How many more there are.
     pub clients_not_listed: u64,
+    /// Mirrors that follow the namespace.
+    pub mirrors: Vec<MirrorStatistics>,
 }
 
 /// A server.
@@ -62,6 +64,31 @@ pub struct ServerStatistics {
     pub snapshots: Option<SnapshotStatistics>,
     /// How it goes with the log, where the server writes one.
     pub wal: Option<WalStatistics>,
+    /// Of a mirror: how it goes with following its primary.
+    pub mirror: Option<FollowerStatistics>,
+}
+
+/// How it goes with a mirror.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct FollowerStatistics {
+    /// Host and port of the primary.
+    pub primary: String,
+    /// `following`; or `lost`: the mirror shows what there was, and tries to attach anew.
+    pub state: String,
+    /// Why the primary is lost.
+    pub lost: Option<String>,
+    /// How old what is shown may be, in milliseconds; none before that is known.
+    pub lag_ms: Option<f64>,
+    /// Records that were applied since the mirror was copied.
+    pub records: u64,
+    /// The last record of each shard that was applied.
+    pub applied: Vec<u64>,
+    /// Bytes of records that were applied since the mirror was copied.
+    pub applied_bytes: u64,
+    /// How many of them a second, lately.
+    pub applied_bytes_per_second: f64,
 }
 
 /// How it goes with the log of a server.
@@ -341,6 +368,35 @@ pub struct FabricStatistics {
     pub retries: u64,
     /// Times a one-sided path gave up and asked the shard.
     pub fallbacks: u64,
+}
+
+/// A mirror that follows a server. What it says of itself is not there before it has.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MirrorStatistics {
+    /// What it calls itself.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// How far it is: `copying` or `following`.
+    pub state: String,
+    /// Bytes of memory that were copied to it, of those that are to be.
+    pub copied_bytes: u64,
+    /// Bytes that are to be.
+    pub of_bytes: u64,
+    /// Bytes that were sent to it.
+    pub sent_bytes: u64,
+    /// Records that it has not applied.
+    pub lag_records: Option<u64>,
+    /// How old what it has was when it last said, in milliseconds.
+    pub lag_ms: Option<f64>,
+    /// Bytes of its memory.
+    pub bytes: Option<u64>,
+    /// Reads of its clients so far.
+    pub reads: Option<u64>,
+    /// How long it has followed.
+    pub since_seconds: f64,
 }
 
 /// A session that is connected.

@@ -17,9 +17,12 @@ use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_di
 use crate::shelf::Shelf;
 
 mod many;
+mod mirror;
 mod read_hints;
 mod requests;
 
+pub(crate) use mirror::Lost;
+use mirror::{Mirror, state_of};
 use requests::Requests;
 pub(crate) use requests::{Answer, PostError, RequestId};
 
@@ -49,6 +52,31 @@ struct ShardState {
     unanswered: VecDeque<(u64, u16, u16)>,
 }
 
+impl ShardState {
+    /// Of a shard whose image is of a term, over a connection on which nothing was said yet.
+    fn new<F: Fabric>(fabric: &F, peer: PeerId, term: u64, commits: bool) -> ShardState {
+        let ordered = fabric.promises(peer).ordered_placement;
+        ShardState {
+            reader: ShardReader::new(peer, term, fabric.direct(peer), commits),
+            writer: RingWriter::new(RingShape::of_messages(ordered)),
+            ring: RingReader::new(RingShape::of_messages(ordered)),
+            outstanding: 0,
+            sequence: 0,
+            unanswered: VecDeque::new(),
+        }
+    }
+}
+
+/// Which way gets take.
+struct Ways {
+    path: Path,
+    /// Whether memory is within reach of loads.
+    is_direct: bool,
+    /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
+    caches_pointers: bool,
+    begins_with_index: bool,
+}
+
 /// What the server said of itself, and of this client.
 pub(crate) struct ServerIdentity {
     pub term: u64,
@@ -57,6 +85,10 @@ pub(crate) struct ServerIdentity {
     pub wants_hints: bool,
     /// What stands in memory counts only when it is committed.
     pub commits: bool,
+    /// It follows another one, and takes no writes.
+    pub is_mirror: bool,
+    /// Its answers tell the record that has what they tell of.
+    pub tells_records: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -70,10 +102,7 @@ pub(crate) struct Transport<F> {
     pub pointers: PointerCache,
     /// What copies of models share.
     pub shelf: Shelf,
-    pub path: Path,
-    /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
-    caches_pointers: bool,
-    begins_with_index: bool,
+    ways: Ways,
     /// Costs since the session began, but for those of direct reads, which are counted more cheaply.
     pub total: Cost,
     direct_item_bytes: u64,
@@ -85,6 +114,8 @@ pub(crate) struct Transport<F> {
     segments_mapped: u64,
     /// What was read, where shards want to know.
     hints: Option<Hints>,
+    /// Of a session on a mirror.
+    mirror: Option<Box<Mirror>>,
 }
 
 /// How many bytes of a value of this length stand from a byte on.
@@ -123,25 +154,16 @@ impl<F: Fabric> Transport<F> {
         pointers: PointerCache,
         shelf: Shelf,
     ) -> Transport<F> {
-        let ordered = fabric.promises(peers[0]).ordered_placement;
-        let shards = peers.iter().map(|peer| ShardState {
-            reader: ShardReader::new(*peer, server.term, fabric.direct(*peer), server.commits),
-            writer: RingWriter::new(RingShape::of_messages(ordered)),
-            ring: RingReader::new(RingShape::of_messages(ordered)),
-            outstanding: 0,
-            sequence: 0,
-            unanswered: VecDeque::new(),
-        });
-        let shards = shards.collect();
+        let state = |peer: &PeerId| ShardState::new(&fabric, *peer, server.term, server.commits);
+        let shards: Vec<ShardState> = peers.iter().map(state).collect();
+        let is_direct = shards[0].reader.direct.is_some();
         let hints = server.wants_hints.then(|| Hints::new(peers.len()));
         let mut transport = Transport {
             fabric,
             countdown: Countdown::new(),
             pointers,
             shelf,
-            path: Path::Auto,
-            caches_pointers: false,
-            begins_with_index: false,
+            ways: Ways { path: Path::Auto, is_direct, caches_pointers: false, begins_with_index: false },
             total: Cost::default(),
             direct_item_bytes: 0,
             server,
@@ -150,6 +172,7 @@ impl<F: Fabric> Transport<F> {
             requests: Requests::default(),
             segments_mapped: 0,
             hints,
+            mirror: None,
         };
         transport.set_path(Path::Auto);
         transport
@@ -188,11 +211,6 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.server.life.wrapping_add(self.age)
     }
 
-    /// Whether this client may write.
-    pub fn may_write(&self) -> bool {
-        self.server.may_write
-    }
-
     /// Number of shards.
     pub fn shards(&self) -> usize {
         self.shards.len()
@@ -203,56 +221,64 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.shards[shard].reader.peer
     }
 
-    /// Whether the server that made a shard's image is still the one in force. `None`: its connection is
-    /// gone, and nobody can tell.
+    /// Whether the server that made the image of a shard, or of one of the primary's, is still the one in
+    /// force. `None`: its connection is gone, and nobody can tell.
     #[inline]
-    pub fn in_force(&mut self, shard: usize) -> Option<bool> {
-        let ShardReader { peer, term, .. } = self.shards[shard].reader;
+    pub fn in_force(&mut self, station: usize) -> Option<bool> {
+        let ShardReader { peer, term, .. } = state_of(&mut self.shards, &mut self.mirror, station).reader;
         Some(self.fabric.authority(peer)? == term)
     }
 
-    /// Begins a one-sided read. `tag` tells it from the others under way.
+    /// Begins a one-sided read, of a shard or of one of the primary's. `tag` tells it from the others under
+    /// way.
     #[inline(always)]
     pub fn start_read(
         &mut self,
         tag: u32,
         (table, key): (TableId, &[u8]),
-        (hash, shard): (KeyHash, usize),
+        (hash, station): (KeyHash, usize),
         pointer: Option<Pointer>,
     ) -> ReadOp {
-        let reader = &self.shards[shard].reader;
-        ReadOp::start(&mut self.fabric, reader, shard, tag, (table, hash, key), pointer)
+        let reader = &state_of(&mut self.shards, &mut self.mirror, station).reader;
+        ReadOp::start(&mut self.fabric, reader, station, tag, (table, hash, key), pointer)
     }
 
     /// The pointer to begin a get with, as the path says.
     #[inline(always)]
     pub fn known_pointer(&self, hash: KeyHash) -> Option<Pointer> {
-        if self.caches_pointers { self.pointers.get(hash) } else { None }
+        if self.ways.caches_pointers { self.pointers.get(hash) } else { None }
     }
 
     /// Asks the processor for the place where the pointer of a key would be cached.
     #[inline(always)]
     pub fn prefetch_pointer(&self, hash: KeyHash) {
-        if self.caches_pointers {
+        if self.ways.caches_pointers {
             self.pointers.prefetch(hash);
         }
     }
 
     /// How gets look for their item from now on.
     pub fn set_path(&mut self, path: Path) {
-        self.path = path;
-        self.caches_pointers = match path {
+        let ways = &mut self.ways;
+        ways.path = path;
+        ways.caches_pointers = match path {
             Path::Pointer => true,
-            Path::Auto => self.shards[0].reader.direct.is_none(),
+            Path::Auto => !ways.is_direct,
             Path::Index | Path::Message => false,
         };
-        self.begins_with_index = !self.caches_pointers && path != Path::Message;
+        ways.begins_with_index = !ways.caches_pointers && path != Path::Message;
+    }
+
+    /// How gets look for their item.
+    #[inline(always)]
+    pub fn path(&self) -> Path {
+        self.ways.path
     }
 
     /// Advances a one-sided read.
     #[inline(always)]
     pub fn advance_read(&mut self, op: &mut ReadOp, key: &[u8], landing: &mut Landing) -> crate::read::Step {
-        let reader = &mut self.shards[op.shard].reader;
+        let reader = &mut state_of(&mut self.shards, &mut self.mirror, op.shard).reader;
         op.advance(&mut self.fabric, reader, key, landing)
     }
 
@@ -347,20 +373,23 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
 
     /// Whether gets READ, rather than ask the shard.
     pub fn reads_itself(&self) -> bool {
-        self.path != Path::Message
+        self.ways.path != Path::Message
     }
 
     /// Whether memory is within reach of loads.
     pub fn reads_directly(&self) -> bool {
-        self.shards[0].reader.direct.is_some()
+        self.ways.is_direct
     }
 
     /// The word of a shard that counts what comes into force and what is dropped, if it is within reach of
     /// loads.
     #[inline]
     pub fn generations_word(&self, shard: usize) -> Option<u64> {
-        let direct = self.shards[shard].reader.direct.as_ref()?;
-        Some(direct.map.view().words(GENERATIONS, 1)?.load_acquire(0))
+        let map = match &self.shards[shard].reader.direct {
+            Some(direct) => direct.map.view(),
+            None => self.map_at_hand(shard)?.view(),
+        };
+        Some(map.words(GENERATIONS, 1)?.load_acquire(0))
     }
 
     /// What is known of a shard.
@@ -430,8 +459,10 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
 
     /// Takes note that segments of a shard came or went.
     pub fn note_map(&mut self, shard: usize) {
-        let reader = &mut self.shards[shard].reader;
-        reader.direct = self.fabric.direct(reader.peer);
+        if !self.is_suspended(shard) {
+            let reader = &mut self.shards[shard].reader;
+            reader.direct = self.fabric.direct(reader.peer);
+        }
     }
 
     /// Costs since the session began.
@@ -452,12 +483,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Whether a get begins with the index.
     #[inline(always)]
     pub fn begins_with_index(&self) -> bool {
-        self.begins_with_index
+        self.ways.begins_with_index
     }
 
     /// Begins a read again after the map was refreshed.
     pub fn restart_read(&mut self, op: &mut ReadOp, key: &[u8]) -> crate::read::Step {
-        let reader = &self.shards[op.shard].reader;
+        let reader = &state_of(&mut self.shards, &mut self.mirror, op.shard).reader;
         op.restart(&mut self.fabric, reader, key)
     }
 
@@ -474,6 +505,11 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.keep_pointer(op.hash, op.pointer.filter(|pointer| Some(*pointer) != known));
     }
 
+    /// Whether what a server says of itself is of the life of the store that this session is on.
+    pub fn is_of_store(&self, server: &ServerIdentity) -> bool {
+        self.server.life == server.life && self.server.view == server.view
+    }
+
     /// Whether this is another connection to the same server.
     pub fn is_of_the_server_of(&self, other: &Transport<F>) -> bool {
         self.life() == other.life()
@@ -487,7 +523,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Remembers where an item stands, if pointers are kept.
     #[inline(always)]
     pub fn keep_pointer(&mut self, hash: KeyHash, pointer: Option<Pointer>) {
-        if let Some(pointer) = pointer.filter(|_| self.caches_pointers) {
+        if let Some(pointer) = pointer.filter(|_| self.ways.caches_pointers) {
             self.pointers.put(hash, pointer);
         }
     }

@@ -10,6 +10,8 @@ use kelix_image::words::Words;
 use rustix::fd::BorrowedFd;
 
 #[cfg(target_os = "linux")]
+use crate::mirror::MirrorEndpoint;
+#[cfg(target_os = "linux")]
 use crate::shm::LocalEndpoint;
 use crate::tcp::TcpEndpoint;
 #[cfg(target_os = "linux")]
@@ -29,9 +31,26 @@ pub enum Endpoint {
     Verbs(Box<VerbsEndpoint>),
     /// TCP.
     Tcp(TcpEndpoint),
+    /// Shared memory of a mirror, and TCP to the server that the mirror follows.
+    #[cfg(target_os = "linux")]
+    Mirror(Box<MirrorEndpoint>),
     /// Whatever a simulator makes of a fabric.
     #[cfg(kelix_sim)]
-    Sim(Box<dyn Fabric>),
+    Sim(Box<dyn SimFabric>),
+}
+
+/// What a simulator makes of a fabric.
+#[cfg(kelix_sim)]
+pub trait SimFabric: Fabric {
+    /// Adds the connection to the server that a mirror follows, whose peers are [`Endpoint::of_primary`]: an
+    /// endpoint of the same simulator.
+    fn join_primary(&mut self, primary: Box<dyn std::any::Any>);
+
+    /// Takes that connection out, if there is one.
+    fn part_primary(&mut self) -> Option<Box<dyn SimFabric>>;
+
+    /// The endpoint itself.
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
 /// Calls a method of whichever endpoint it is.
@@ -43,11 +62,50 @@ macro_rules! of {
             #[cfg(target_os = "linux")]
             Endpoint::Verbs(endpoint) => endpoint.$method($($argument),*),
             Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
+            #[cfg(target_os = "linux")]
+            Endpoint::Mirror(endpoint) => endpoint.$method($($argument),*),
             #[cfg(kelix_sim)]
             Endpoint::Sim(endpoint) => endpoint.$method($($argument),*),
         }
     };
 }
+
+impl Endpoint {
+    /// Adds the connection to the server that a mirror follows, whose peers are [`Endpoint::of_primary`].
+    pub fn join_primary(&mut self, primary: Endpoint) -> Result<(), kelix_types::Error> {
+        match (self, primary) {
+            #[cfg(target_os = "linux")]
+            (Endpoint::Mirror(endpoint), Endpoint::Tcp(primary)) => endpoint.join(primary),
+            #[cfg(kelix_sim)]
+            (Endpoint::Sim(endpoint), Endpoint::Sim(primary)) => {
+                endpoint.join_primary(primary.into_any());
+                Ok(())
+            }
+            (_, primary) => {
+                unreachable!("only sessions on a mirror have a second connection: {}", primary.name())
+            }
+        }
+    }
+
+    /// Takes that connection out, if there is one.
+    pub fn part_primary(&mut self) -> Option<Endpoint> {
+        match self {
+            #[cfg(target_os = "linux")]
+            Endpoint::Mirror(endpoint) => endpoint.part().map(Endpoint::Tcp),
+            #[cfg(kelix_sim)]
+            Endpoint::Sim(endpoint) => endpoint.part_primary().map(Endpoint::Sim),
+            _ => None,
+        }
+    }
+
+    /// The connection to a shard of the server that a mirror follows.
+    pub fn of_primary(shard: usize) -> PeerId {
+        PeerId(FIRST_OF_PRIMARY + shard as u32)
+    }
+}
+
+/// The first peer of the connection to the server that a mirror follows.
+pub const FIRST_OF_PRIMARY: u32 = 1 << 16;
 
 impl WorkQueue for Endpoint {
     #[inline]

@@ -32,6 +32,8 @@ pub mod descriptors;
 mod endpoint;
 mod fork;
 #[cfg(target_os = "linux")]
+mod mirror;
+#[cfg(target_os = "linux")]
 mod nearness;
 #[cfg(target_os = "linux")]
 pub mod output;
@@ -44,7 +46,11 @@ pub mod verbs;
 
 pub use contention::Contention;
 pub use endpoint::Endpoint;
+#[cfg(kelix_sim)]
+pub use endpoint::{FIRST_OF_PRIMARY, SimFabric};
 pub use fork::Countdown;
+#[cfg(target_os = "linux")]
+pub use mirror::MirrorEndpoint;
 #[cfg(target_os = "linux")]
 pub use nearness::Nearness;
 
@@ -156,6 +162,40 @@ fn now_ns() -> u64 {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     BEGAN.elapsed().as_nanos() as u64
 }
+
+/// The system's clock that never goes back, which all processes of a host see alike; `coarse` costs less and
+/// may be behind by as much as [`COARSE_NS`].
+pub fn host_clock_ns(coarse: bool) -> u64 {
+    #[cfg(kelix_sim)]
+    if let Some(clock) = HOST_CLOCK.get() {
+        return clock();
+    }
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        let time = clock_gettime(if coarse { ClockId::MonotonicCoarse } else { ClockId::Monotonic });
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = coarse;
+        now_ns()
+    }
+}
+
+#[cfg(kelix_sim)]
+thread_local! {
+    static HOST_CLOCK: std::cell::Cell<Option<fn() -> u64>> = const { std::cell::Cell::new(None) };
+}
+
+/// Has a simulator's clock stand for the host's, on this thread; `None`: no more.
+#[cfg(kelix_sim)]
+pub fn set_host_clock(clock: Option<fn() -> u64>) {
+    HOST_CLOCK.set(clock);
+}
+
+/// Two ticks of the system's slowest timer.
+pub const COARSE_NS: u64 = 20_000_000;
 
 /// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are
 /// reclamation epochs.

@@ -49,6 +49,9 @@ pub mod event {
     pub const KEPT: u16 = 9;
     /// A word of the header page: which one, and what it is now.
     pub const HEADER: u16 = 12;
+    /// What is in this record comes behind a record of another shard: whose, and which. It stands before
+    /// everything else.
+    pub const AFTER: u16 = 13;
 }
 
 /// One note of a journal.
@@ -115,6 +118,11 @@ impl Journal {
         if !kept {
             self.notes.take();
         }
+    }
+
+    /// The words of an event of a kind ([`event`]), for whoever puts it before other notes.
+    pub fn event_words<const N: usize>(kind: u16, words: [u64; N]) -> impl Iterator<Item = u64> {
+        std::iter::once((N as u64) << PLACE_BITS | (EVENTS + u64::from(kind))).chain(words)
     }
 
     /// Whether changes are noted.

@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! word  0 magic "KELIXIMG"      1 layout version | byte-order mark   2 feature bits     3 image id
-//!       4 hash seed             5 L, nanoseconds                     6 term             7 lease deadline
+//!       4 hash seed             5 L, nanoseconds                     6 term             7 deadline of a mirror
 //!       8 reclamation epoch
 //!      16 directory root       17 roots of ordered tables          18 segments version     19 state
 //!      20 generations: counts up when one comes into force, and before one is dropped
 //!      24 sleeping: 1 while the shard thread sleeps and must be woken
 //!      32 last committed incarnation       33 last committed record    34 last record that changed a leaf
+//!         (of a mirror: the last that is here)                        35 as of when a mirror is known to be whole
 //!     512 and on: a bit for each granule, 1 where a segment began that is retired
 //!    4608 and on: which leaves were changed lately, and by which record
 //! ```
@@ -38,7 +39,7 @@ pub mod header_word {
     pub const EPOCH_NS: usize = 5;
     /// Term of the server that writes the image.
     pub const TERM: usize = 6;
-    /// When reads of this image end (clusters only; zero means the authority word decides).
+    /// When reads of a mirror end, by the system's monotonic clock; 0: when the authority word says so.
     pub const LEASE: usize = 7;
     /// The reclamation epoch.
     pub const EPOCH: usize = 8;
@@ -58,12 +59,15 @@ pub mod header_word {
     /// The core that the shard thread was last seen on when it waited or woke somebody, and one; 0: not
     /// known.
     pub const CORE: usize = 26;
-    /// The last committed incarnation (see the module `watermark`).
+    /// The last committed incarnation (see the module `watermark`); of a mirror, the last that is here.
     pub const COMMITTED: usize = 32;
-    /// The last committed record.
+    /// The last committed record; of a mirror, the last that is here.
     pub const COMMITTED_RECORD: usize = 33;
     /// The last record that changed a leaf.
     pub const LEAVES_RECORD: usize = 34;
+    /// Of a mirror: as of when all of the image that it shows is known to be here, by the system's monotonic
+    /// clock.
+    pub const FRESH: usize = 35;
     /// From here on a bit for each granule: 1 where a segment began that is retired. It never goes back to 0.
     pub const RETIRED: usize = 512;
     /// From here on sets of leaves that were changed lately, each with the record of its change.

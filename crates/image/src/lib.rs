@@ -35,7 +35,7 @@ pub use item::{
 pub use layout::ItemLayout;
 pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
-pub use replica::{Live, Replica};
+pub use replica::{Live, Replica, Turn};
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
 pub use watermark::Committed;

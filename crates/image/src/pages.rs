@@ -26,8 +26,12 @@ impl Kind {
     pub const DIRECTORY_DEPTH_MAX: u32 = 26;
     /// Bytes before the entries of a directory, its guardian among them.
     pub const DIRECTORY_ENTRIES_START: u64 = 64;
+    /// Words of a leaf before its slots, and which of these says what a slot without a key holds.
+    pub const LEAF_SLOTS_START: usize = 8;
+    /// See above.
+    pub const LEAF_EMPTY: usize = 4;
     /// Words of a leaf: a header of one cache line, and the slots.
-    pub const LEAF_WORDS: usize = 8 + 2 * LEAF_SLOTS;
+    pub const LEAF_WORDS: usize = Self::LEAF_SLOTS_START + 2 * LEAF_SLOTS;
     const FIRST_TABLE: u16 = Self::LEAF.0 + 1;
     /// Translation tables have 16 entries, or that doubled as many times as their class says, up to this.
     pub const TABLE_CLASS_MAX: u32 = 4;

@@ -4,7 +4,10 @@
 //! whether that is live: a bit a place, which changes with the slot's first word. So whoever goes on with the
 //! image ([`Image::restore`](crate::Image::restore)) need not look at slots that hold nothing.
 //!
-//! Nobody reads a replica while it is applied to. Notes are applied in their order, each whole.
+//! Notes are applied in their order, which is that of the writer's stores, and each single word is published.
+//! So whoever reads a replica while notes are applied sees what readers of the image itself may see
+//! (docs/read-rule.md, "Mirrors"). Words that are copied with [`Replica::copy`] are in no order: nobody reads
+//! a replica before all that was copied is whole.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +32,19 @@ pub struct Replica {
     /// Which segment each granule is of; `u32::MAX`: none.
     granules: Vec<u32>,
     directory: u64,
+    /// What came to life, died or changed in a leaf since it was last taken, if somebody wants to know.
+    turns: Option<Vec<Turn>>,
+}
+
+/// What became of an object, for whoever keeps an index or counts what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It came to life.
+    Born(Kind, Place),
+    /// It died. Its words stay as they were for two epochs.
+    Died(Kind, Place),
+    /// A key of the live leaf at this place came or went.
+    Key(Place, bool),
 }
 
 struct Segment {
@@ -68,16 +84,17 @@ impl Segment {
     }
 
     /// Says of each slot whose first word is among these bytes of the segment whether something live stands
-    /// there. Slabs are so small that numbers of 32 bits do, which are divided twice as fast.
+    /// there, and tells of those where that is new. Slabs are so small that numbers of 32 bits do, which are
+    /// divided twice as fast.
     #[inline]
-    fn note_live(&mut self, first: u64, bytes: u64) {
+    fn note_live(&mut self, first: u64, bytes: u64, turns: &mut Option<Vec<Turn>>) {
         let (mut at, end) = (first, first + bytes);
         while at < end {
             let Some(page) = self.pages[(at / PAGE_BYTES) as usize] else {
                 at = (at / PAGE_BYTES + 1) * PAGE_BYTES;
                 continue;
             };
-            let Page { head, slab_bytes, slot_bytes, guarded, .. } = page;
+            let Page { head, slab_bytes, slot_bytes, guarded, kind } = page;
             let slab = u64::from(head) * PAGE_BYTES;
             let slot = if guarded > 0 { ((at - slab) as u32).div_ceil(slot_bytes) } else { 0 };
             if slot >= guarded {
@@ -91,9 +108,29 @@ impl Segment {
             }
             let live = Guardian(self.span.words().load((place / 8) as usize)).is_live();
             let (word, bit) = ((place / PLACE_ALIGN / 64) as usize, place / PLACE_ALIGN % 64);
-            self.live[word] = self.live[word] & !(1 << bit) | u64::from(live) << bit;
+            let before = self.live[word] >> bit & 1 != 0;
+            if before != live {
+                self.live[word] ^= 1 << bit;
+                if let Some(turns) = turns {
+                    let place = Place(self.first_granule as u64 * GRANULE_BYTES + place);
+                    turns.push(if live { Turn::Born(kind, place) } else { Turn::Died(kind, place) });
+                }
+            }
             at = place + u64::from(slot_bytes);
         }
+    }
+
+    /// The live leaf whose second word of a slot stands at so many bytes of the segment.
+    fn leaf_of(&self, at: u64) -> Option<u64> {
+        let Page { kind, head, slot_bytes, .. } = self.pages[(at / PAGE_BYTES) as usize]?;
+        if kind != Kind::LEAF {
+            return None;
+        }
+        let slab = u64::from(head) * PAGE_BYTES;
+        let (leaf, word) = ((at - slab) / u64::from(slot_bytes), (at - slab) % u64::from(slot_bytes) / 8);
+        let place = slab + leaf * u64::from(slot_bytes);
+        let is_live = self.live[(place / PLACE_ALIGN / 64) as usize] >> (place / PLACE_ALIGN % 64) & 1 != 0;
+        (is_live && word >= Kind::LEAF_SLOTS_START as u64 && word % 2 == 1).then_some(place)
     }
 }
 
@@ -104,7 +141,7 @@ impl Replica {
     /// A replica of an image of at most so much memory, which has no segments yet.
     pub fn new(source: Box<dyn SegmentSource>, memory_bytes: u64) -> Replica {
         let (map, segments, granules) = (MemoryMap::default(), Vec::new(), Vec::new());
-        Replica { map, source, memory_bytes, segments, granules, directory: 0 }
+        Replica { map, source, memory_bytes, segments, granules, directory: 0, turns: None }
     }
 
     /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it, or
@@ -122,6 +159,11 @@ impl Replica {
         Ok(replica)
     }
 
+    /// Takes new segments from this source from now on.
+    pub fn set_source(&mut self, source: Box<dyn SegmentSource>) {
+        self.source = source;
+    }
+
     /// Its memory.
     pub fn map(&self) -> &MemoryMap {
         &self.map
@@ -136,22 +178,89 @@ impl Replica {
         }
     }
 
-    /// Looks at all slots, whose memory somebody has filled.
-    pub fn look_for_live(&mut self) {
-        for segment in self.segments.iter_mut().flatten() {
-            segment.note_live(0, segment.span.bytes());
+    /// Publishes one word: most notes are of one, and readers rely on the order of just these.
+    #[inline]
+    fn publish(&mut self, place: Place, word: u64) {
+        let Some(into) = self.map.words(place, 1) else { return };
+        let before = into.load(0);
+        into.publish(0, word);
+        if self.turns.is_some() {
+            self.note_key(place, before, word);
+        }
+        self.note_live(place, 1);
+    }
+
+    /// Takes note of a key that comes or goes in a leaf, as the second word of its slot says.
+    fn note_key(&mut self, place: Place, before: u64, word: u64) {
+        let Some((segment, at)) = self.segment_of(place) else { return };
+        let Some(leaf) = segment.leaf_of(at) else { return };
+        let empty = segment.span.words().load(leaf as usize / 8 + Kind::LEAF_EMPTY);
+        let leaf = Place(segment.first_granule as u64 * GRANULE_BYTES + leaf);
+        if let Some(turns) = self.turns.as_mut().filter(|_| (before == empty) != (word == empty)) {
+            turns.push(Turn::Key(leaf, word != empty));
         }
     }
 
-    /// Does again what notes tell of memory; `other` is told of events that are about something else. What
-    /// was in segments that are gone is left out. An error: the notes make no sense, or there is no memory.
-    pub fn apply(&mut self, notes: &[u64], mut other: impl FnMut(u16, &[u64]) -> Result<()>) -> Result<()> {
+    /// From now on takes note of what becomes of objects ([`Replica::take_turns`]).
+    pub fn watch(&mut self) {
+        self.turns = Some(Vec::new());
+    }
+
+    /// What became of objects since this was last called, into memory that is used again.
+    pub fn take_turns(&mut self, turns: &mut Vec<Turn>) {
+        turns.clear();
+        if let Some(noted) = &mut self.turns {
+            std::mem::swap(noted, turns);
+        }
+    }
+
+    /// Looks at all slots, whose memory somebody has filled.
+    pub fn look_for_live(&mut self) {
+        for segment in self.segments.iter_mut().flatten() {
+            segment.note_live(0, segment.span.bytes(), &mut self.turns);
+        }
+    }
+
+    /// Everything that lives, of the kinds that have guardians.
+    pub fn for_each_live(&self, mut visit: impl FnMut(Kind, Place)) {
+        for segment in self.segments.iter().flatten() {
+            let first = segment.first_granule as u64 * GRANULE_BYTES;
+            for (at, bits) in segment.live.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+                for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
+                    let place = (at as u64 * 64 + bit) * PLACE_ALIGN;
+                    if let Some(page) = segment.pages[(place / PAGE_BYTES) as usize] {
+                        visit(page.kind, Place(first + place));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The segments there are: the first granule and the memory of each.
+    pub fn segments(&self) -> impl Iterator<Item = (usize, &Span)> {
+        self.segments.iter().flatten().map(|segment| (segment.first_granule, &segment.span))
+    }
+
+    /// The word that leads to the directory of the hash index.
+    pub fn directory(&self) -> u64 {
+        self.directory
+    }
+
+    /// Does again what notes tell of memory; `other` is told of all events, when what they tell of memory is
+    /// done. What was in segments that are gone is left out. An error: the notes make no sense, or there is
+    /// no memory.
+    pub fn apply(
+        &mut self,
+        notes: &[u64],
+        mut other: impl FnMut(&mut Replica, u16, &[u64]) -> Result<()>,
+    ) -> Result<()> {
         let mut notes = Notes::new(notes);
         let mut ahead = Notes::new(notes.rest());
         (0..NOTES_AHEAD).for_each(|_| self.prefetch(ahead.next()));
         for note in notes.by_ref() {
             self.prefetch(ahead.next());
             match note {
+                Note::Words(place, &[word]) => self.publish(place, word),
                 Note::Words(place, words) => self.copy(place, words),
                 Note::Zeros(place, count) => {
                     if let Some(into) = self.map.words(place, count) {
@@ -159,24 +268,37 @@ impl Replica {
                         self.note_live(place, count);
                     }
                 }
-                Note::Event(event::SEGMENT, &[first, bytes]) => self.add_segment(first as usize, bytes)?,
-                Note::Event(event::RETIRED, &[first]) => {
-                    self.retire(first as usize).ok_or_else(|| senseless("a retired segment"))?;
+                Note::Event(kind, words) => {
+                    self.heed(kind, words)?;
+                    other(self, kind, words)?;
                 }
-                Note::Event(event::SLAB, &[place, kind]) => {
-                    let kind = Kind::of_number(kind).ok_or_else(|| senseless("the kind of a slab"))?;
-                    self.add_slab(Place(place), kind).ok_or_else(|| senseless("a slab"))?;
-                    self.note_live(Place(place), (kind.slab_pages() * PAGE_BYTES / 8) as usize);
-                }
-                Note::Event(event::HEADER, &[word, value]) => {
-                    if word == header_word::DIRECTORY as u64 {
-                        self.directory = value;
-                    }
-                }
-                Note::Event(kind, words) => other(kind, words)?,
             }
         }
         if notes.rest().is_empty() { Ok(()) } else { Err(senseless("a note that is cut off")) }
+    }
+
+    /// Does what an event says of memory.
+    fn heed(&mut self, kind: u16, words: &[u64]) -> Result<()> {
+        match (kind, words) {
+            (event::SEGMENT, &[first, bytes]) => self.add_segment(first as usize, bytes)?,
+            (event::RETIRED, &[first]) => {
+                self.retire(first as usize).ok_or_else(|| senseless("a retired segment"))?;
+            }
+            (event::SLAB, &[place, kind]) => {
+                let kind = Kind::of_number(kind).ok_or_else(|| senseless("the kind of a slab"))?;
+                self.add_slab(Place(place), kind).ok_or_else(|| senseless("a slab"))?;
+                self.note_live(Place(place), (kind.slab_pages() * PAGE_BYTES / 8) as usize);
+            }
+            (event::HEADER, &[word, value]) if word == header_word::DIRECTORY as u64 => {
+                self.directory = value;
+            }
+            (event::HEADER, &[_, _]) => {}
+            (event::SEGMENT | event::RETIRED | event::SLAB | event::HEADER, _) => {
+                return Err(senseless("an event"));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     #[inline]
@@ -236,8 +358,11 @@ impl Replica {
 
     #[inline]
     fn note_live(&mut self, place: Place, words: usize) {
-        if let Some((segment, at)) = self.segment_of(place) {
-            segment.note_live(at, words as u64 * 8);
+        let Some(index) = self.granules.get(place.granule()) else { return };
+        let Some(Some(segment)) = self.segments.get_mut(*index as usize) else { return };
+        let at = place.0 - segment.first_granule as u64 * GRANULE_BYTES;
+        if at < segment.span.bytes() {
+            segment.note_live(at, words as u64 * 8, &mut self.turns);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::words::Words;
 
 mod audit;
 mod evacuation;
+mod mirror;
 mod quarantine;
 mod restore;
 mod slots;

@@ -1,8 +1,8 @@
 //! All indexes of an image, by table.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
-use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, header_word, load_key};
+use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, Turn, header_word, load_key};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, TableKind};
 
 use crate::hash::{DirectoryRoot, HashIndex};
@@ -69,6 +69,45 @@ impl Index {
             self.add_ordered(table, ordered);
         }
         Some(Ok(()))
+    }
+
+    /// Brings the index of a mirror up to what another shard has written: the directory of the hash index is
+    /// where the header page says, and leaves came to life and died. `None`: that makes no sense. `Err`: there
+    /// is no room for the list of roots now.
+    pub fn follow(&mut self, image: &mut Image, leaves: &[Turn]) -> Option<Result<(), NoRoom>> {
+        self.hash.follow(image)?;
+        let mut of_tables: BTreeMap<TableId, [Vec<Place>; 2]> = BTreeMap::new();
+        for turn in leaves {
+            let (place, which) = match *turn {
+                Turn::Born(Kind::LEAF, place) => (place, 0),
+                Turn::Died(Kind::LEAF, place) => (place, 1),
+                _ => continue,
+            };
+            let (table, _) = OrderedIndex::leaf_at(image, place)?;
+            of_tables.entry(table).or_default()[which].push(place);
+        }
+        for (table, [born, died]) in of_tables {
+            if self.ordered(table).is_some() {
+                self.change(table, |index| index.follow(image, &born, &died))?;
+                continue;
+            }
+            let lives = |place: &&Place| OrderedIndex::leaf_at(image, **place).is_some_and(|(_, live)| live);
+            let mut first = born.iter().filter(lives);
+            let first = first.find(|place| OrderedIndex::is_first_leaf(image, **place))?;
+            let ordered = OrderedIndex::of_chain(image, table, *first)?;
+            if let Err(no_room) = self.make_root(image, table) {
+                return Some(Err(no_room));
+            }
+            self.add_ordered(table, ordered);
+        }
+        Some(Ok(()))
+    }
+
+    /// Keys of an ordered table came or went on the shard that a mirror follows: so many more.
+    pub fn count_keys(&mut self, table: TableId, more: i64) {
+        if let Some(index) = self.ordered_mut(table) {
+            index.count_keys(more);
+        }
     }
 
     /// The hash of a key under the image's seed.

@@ -1,18 +1,25 @@
-//! What shards and the thread that writes their log tell each other, in words of memory.
+//! What shards, the thread that writes their log and those that feed mirrors tell each other, in words of
+//! memory.
 //!
 //! 1. *Batches are cut where nothing is missing.* A batch is all that was sealed before a moment, of all
-//!    shards ([`LogControl::begin_batch`]). A shard reads the number of the batch when it seals a record, and
-//!    sends answers behind a full fence after the record is in its stream. So if a record is in a batch, each
-//!    record whose answer its client had seen is in the batch, too: of a log that ends with a whole batch no
-//!    effect is without its cause, whichever shards they are on.
+//!    shards ([`LogControl::begin_batch`]). Several may gather, each at moments of its own. A shard reads the
+//!    number of the batch when it seals a record, and sends answers behind a full fence after the record is in
+//!    its stream. So if a record is in a batch, each record whose answer its client had seen is in the batch,
+//!    too: of a log that ends with a whole batch no effect is without its cause, whichever shards they are on.
+//!    A shard that shows another tells records that were made elsewhere, where each batch of these ends:
+//!    there batches are gathered between two of those ([`LogControl::begin_retelling`]).
 //! 2. *Durable is what was synced.* The thread tells a shard the last record that is on the disk, after
 //!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that, and readers
 //!    are told by the shard.
 //! 3. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
 //!    shard looks for the announcement behind the record ([`LogControl::announce`], [`ShardLog::sleep`]).
 
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
 use kelix_image::words::full_fence;
 use kelix_image::{Committed, Span};
+use kelix_types::Result;
 
 /// Words of the control: the number of the batch that is gathered next, whether the thread sleeps, whether
 /// writes can be logged.
@@ -52,7 +59,71 @@ pub enum LogSleep {
 
 /// What one log's thread and all shards know.
 #[derive(Clone)]
-pub struct LogControl(Span);
+pub struct LogControl {
+    words: Span,
+    retelling: Option<Arc<Retelling>>,
+}
+
+/// How long whoever gathers waits for a moment in which nothing is missing.
+const GATHERS_WITHIN: Duration = Duration::from_millis(2);
+
+/// Of shards that show others: who tells records that were made elsewhere, and who gathers.
+#[derive(Default)]
+struct Retelling {
+    state: Mutex<Retold>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Retold {
+    /// Threads that have told some of what belongs together.
+    telling: usize,
+    gathers: bool,
+    waiting: usize,
+}
+
+/// There is no state that could be half changed.
+fn sound<T>(poisoned: PoisonError<T>) -> T {
+    poisoned.into_inner()
+}
+
+impl Retelling {
+    fn state(&self) -> MutexGuard<'_, Retold> {
+        self.state.lock().unwrap_or_else(sound)
+    }
+}
+
+/// Somebody gathers.
+struct Gathering<'a>(Option<&'a Retelling>);
+
+impl Gathering<'_> {
+    /// `None`: records are being told.
+    fn begin(retelling: Option<&Retelling>) -> Option<Gathering<'_>> {
+        let Some(retelling) = retelling else { return Some(Gathering(None)) };
+        let mut state = retelling.state();
+        state.waiting += 1;
+        let is_busy = |state: &mut Retold| state.telling > 0 || state.gathers;
+        let waited = retelling.changed.wait_timeout_while(state, GATHERS_WITHIN, is_busy);
+        let (mut state, waited) = waited.unwrap_or_else(sound);
+        state.waiting -= 1;
+        state.gathers |= !waited.timed_out();
+        drop(state);
+        if waited.timed_out() {
+            retelling.changed.notify_all();
+            return None;
+        }
+        Some(Gathering(Some(retelling)))
+    }
+}
+
+impl Drop for Gathering<'_> {
+    fn drop(&mut self) {
+        if let Some(retelling) = self.0 {
+            retelling.state().gathers = false;
+            retelling.changed.notify_all();
+        }
+    }
+}
 
 impl Default for LogControl {
     fn default() -> LogControl {
@@ -63,7 +134,29 @@ impl Default for LogControl {
 impl LogControl {
     /// Of a log that takes writes, whose thread is awake.
     pub fn new() -> LogControl {
-        LogControl(Span::private(LINE_BYTES))
+        LogControl { words: Span::private(LINE_BYTES), retelling: None }
+    }
+
+    /// Of shards that show others: batches are gathered between two calls of [`LogControl::begin_retelling`],
+    /// and so where nothing is missing.
+    pub fn of_mirror() -> LogControl {
+        LogControl { retelling: Some(Arc::default()), ..LogControl::new() }
+    }
+
+    /// Begins to tell records that were made elsewhere, up to where none is without its causes. Waits for
+    /// whoever gathers, or waits for that.
+    pub fn begin_retelling(&self) {
+        let Some(retelling) = &self.retelling else { return };
+        let is_busy = |state: &mut Retold| state.gathers || state.waiting > 0;
+        let mut state = retelling.changed.wait_while(retelling.state(), is_busy).unwrap_or_else(sound);
+        state.telling += 1;
+    }
+
+    /// All of them are told.
+    pub fn end_retelling(&self) {
+        let Some(retelling) = &self.retelling else { return };
+        retelling.state().telling -= 1;
+        retelling.changed.notify_all();
     }
 
     /// The part of one more shard, and how much of it is on the disk.
@@ -73,33 +166,57 @@ impl LogControl {
         shard
     }
 
-    /// Begins to gather a batch: the streams are read from here on. Records with the number that this returns
-    /// were sealed later, and are of the next batch.
-    pub fn begin_batch(&self) -> u16 {
-        let next = self.0.words().load(BATCH) + 1;
+    /// Begins to gather a batch: the streams are read from here on. Records with the number that this
+    /// returns, or a later one, were sealed later, and are of another batch. No number is returned twice,
+    /// whoever gathers.
+    pub fn begin_batch(&self) -> u64 {
         // SYNC: pairs with the load in `ShardLog::batch`.
-        self.0.words().publish(BATCH, next);
+        let next = self.words.words().add(BATCH, 1);
         // SYNC: pairs with the fence between a record and its answers: if the record is not seen here,
         // whoever has seen the answers sees the number.
         full_fence();
-        next as u16
+        next
+    }
+
+    /// The number of the last batch that was begun.
+    pub fn batch(&self) -> u64 {
+        self.words.words().load_acquire(BATCH)
+    }
+
+    /// Begins batches until one could be gathered: `gather` takes what was sealed before the batch with that
+    /// number, of all shards ([`Gatherer::take`](crate::Gatherer::take)). `false`: records of a mirror were
+    /// being told for too long, and nothing was gathered: what comes meanwhile is to be taken out of the
+    /// streams ([`Gatherer::drain`](crate::Gatherer::drain)), or the mirror would wait for room.
+    pub fn gather(&self, mut gather: impl FnMut(u64) -> Result<bool>) -> Result<bool> {
+        let Some(_gathering) = Gathering::begin(self.retelling.as_deref()) else { return Ok(false) };
+        while !gather(self.begin_batch())? {}
+        Ok(true)
     }
 
     /// Announces what the thread is about to do. It looks at the streams once more before it sleeps.
     pub fn announce(&self, sleep: LogSleep) {
-        self.0.words().store(SLEEP, sleep as u64);
+        self.words.words().store(SLEEP, sleep as u64);
         // SYNC: pairs with the fence between a record and the load in `ShardLog::sleep`.
         full_fence();
     }
 
+    /// What the thread does, to be asked behind a full fence after the record.
+    pub fn sleep(&self) -> LogSleep {
+        match self.words.words().load(SLEEP) {
+            0 => LogSleep::Awake,
+            1 => LogSleep::Naps,
+            _ => LogSleep::Sleeps,
+        }
+    }
+
     /// Says whether writes can be logged.
     pub fn set_state(&self, state: LogState) {
-        self.0.words().publish(STATE, state as u64);
+        self.words.words().publish(STATE, state as u64);
     }
 
     /// Whether writes can be logged.
     pub fn state(&self) -> LogState {
-        match self.0.words().load_acquire(STATE) {
+        match self.words.words().load_acquire(STATE) {
             0 => LogState::Writes,
             1 => LogState::Full,
             _ => LogState::Failed,
@@ -117,8 +234,13 @@ pub struct ShardLog {
 impl ShardLog {
     /// The number of the batch that a record belongs to which is sealed now.
     #[inline]
-    pub fn batch(&self) -> u16 {
-        self.control.0.words().load_acquire(BATCH) as u16
+    pub fn batch(&self) -> u64 {
+        self.control.batch()
+    }
+
+    /// What all shards know.
+    pub fn control(&self) -> &LogControl {
+        &self.control
     }
 
     /// Whether writes can be logged.
@@ -129,11 +251,7 @@ impl ShardLog {
 
     /// What the thread does, to be asked behind a full fence after the record.
     pub fn sleep(&self) -> LogSleep {
-        match self.control.0.words().load(SLEEP) {
-            0 => LogSleep::Awake,
-            1 => LogSleep::Naps,
-            _ => LogSleep::Sleeps,
-        }
+        self.control.sleep()
     }
 
     /// The last record that is on the disk.
@@ -170,7 +288,7 @@ impl ShardLog {
 impl ShardLog {
     /// Names the words that several threads use, for model tests.
     pub(crate) fn share(&self) {
-        kelix_image::model::share(self.control.0.words().part(0, 3));
+        kelix_image::model::share(self.control.words.words().part(0, 3));
         kelix_image::model::share(self.words.words().part(0, 3));
     }
 }

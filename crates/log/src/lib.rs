@@ -8,11 +8,13 @@
 
 mod commit;
 pub mod files;
+mod gather;
 #[cfg(all(loom, test))]
 mod model;
 mod record;
 mod stream;
 
 pub use commit::{LogControl, LogSleep, LogState, ShardLog};
+pub use gather::{BATCHES_OLD, Gatherer};
 pub use record::{RECORD_WORDS, Record, RecordHead};
 pub use stream::{Lag, LetGo, Reader, Stream};

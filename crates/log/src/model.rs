@@ -5,6 +5,7 @@ use kelix_image::model::{explore, share, spawn};
 use kelix_image::words::full_fence;
 use kelix_image::{Committed, Span};
 
+use crate::gather::is_earlier;
 use crate::{Lag, LetGo, LogControl, LogSleep, Stream};
 
 /// What a follower has read when all is over.
@@ -56,10 +57,9 @@ fn a_reader_that_is_let_go_reads_nothing_that_took_the_place_of_something_else()
 }
 
 /// A client writes to one shard, sees the answer, and writes to another one. A batch that has the second
-/// record has the first one.
-#[test]
-fn a_batch_has_the_cause_of_what_it_has() {
-    let outcomes = explore("a batch of two shards and a client of both", 3, || {
+/// record has the first one. Somebody else may begin batches, too.
+fn gather_beside(name: &'static str, is_alone: bool) {
+    let outcomes = explore(name, if is_alone { 3 } else { 2 }, move || {
         let control = LogControl::new();
         let (first, second) = (control.shard(Committed::NONE), control.shard(Committed::NONE));
         first.share();
@@ -74,33 +74,46 @@ fn a_batch_has_the_cause_of_what_it_has() {
         share(answer.words().part(0, 1));
         let answered = answer.clone();
         let cause = spawn(move || {
-            one.push(&[u64::from(first.batch())]);
+            one.push(&[first.batch()]);
             full_fence();
             answer.words().publish(0, 1);
         });
         let effect = spawn(move || {
             if answered.words().load_acquire(0) == 1 {
-                other.push(&[u64::from(second.batch())]);
+                other.push(&[second.batch()]);
             }
         });
+        let others = control.clone();
+        let begins = (!is_alone).then(|| spawn(move || others.begin_batch()));
         let log = spawn(move || {
-            let later = u64::from(control.begin_batch());
+            let later = control.begin_batch();
             let mut has = [false; 2];
             for (has, reader) in has.iter_mut().zip(&mut readers) {
                 let mut words = Vec::new();
                 reader.read(&mut words, 2).expect("waited for");
-                *has = words.first().is_some_and(|batch| *batch != later);
+                *has = words.first().is_some_and(|batch| is_earlier(*batch as u16, later));
             }
-            has
+            (later, has)
         });
         cause.join().expect("no panic");
         effect.join().expect("no panic");
-        let [cause, effect] = log.join().expect("no panic");
+        let (later, [cause, effect]) = log.join().expect("no panic");
+        assert!(begins.is_none_or(|begins| begins.join().expect("no panic") != later), "a number twice");
         assert!(cause || !effect, "an effect without its cause");
         (cause, effect)
     });
     assert!(outcomes.contains_key(&(true, true)) && outcomes.contains_key(&(true, false)));
     assert!(outcomes.contains_key(&(false, false)));
+}
+
+#[test]
+fn a_batch_has_the_cause_of_what_it_has() {
+    gather_beside("a batch of two shards and a client of both", true);
+}
+
+#[test]
+fn a_batch_has_the_cause_of_what_it_has_whoever_else_gathers() {
+    gather_beside("a batch of two shards, a client of both, and somebody else who gathers", false);
 }
 
 /// A record that is pushed while the log's thread is about to sleep is seen by the thread, or wakes it.

@@ -21,7 +21,7 @@ pub struct RecordHead {
     pub sequence: u64,
     /// The last incarnation that had been given when the step ended.
     pub last_incarnation: u64,
-    /// The number of the log's batch that it was sealed for, modulo 2^16; 0 without a log.
+    /// The number of the batch that it was sealed for, modulo 2^16; 0 where nobody gathers any.
     pub batch: u16,
     /// Words of its notes.
     pub words: usize,

@@ -147,10 +147,20 @@ impl Reader {
         self.ring.head.words().load_acquire(0).saturating_sub(self.read) as usize
     }
 
+    /// Whether it was let go: what it has not read may be lost.
+    pub fn is_let_go(&self) -> bool {
+        self.state.words().load_acquire(LET_GO) != 0
+    }
+
     /// Appends what can be read, but no more than so many words, to `words`; says how many. `Err`: some were
     /// lost, and nothing was appended.
     pub fn read(&mut self, words: &mut Vec<u64>, most: usize) -> Result<usize, LetGo> {
-        let count = self.waiting().min(most);
+        let waiting = self.waiting();
+        if waiting as u64 > self.ring.count {
+            // More than there is room for: it was let go before that was pushed.
+            return Err(LetGo);
+        }
+        let count = waiting.min(most);
         let first = words.len();
         words.resize(first + count, 0);
         let at = (self.read & (self.ring.count - 1)) as usize;
@@ -251,7 +261,11 @@ mod tests {
         assert_eq!(all(&mut other).len(), 8);
         assert_eq!(stream.push(&[2; 4]), 4);
         let mut words = vec![9];
+        assert!(slow.is_let_go() && !other.is_let_go());
         assert_eq!((slow.read(&mut words, 100), &words[..]), (Err(LetGo), &[9][..]));
+        // A whole turn and more behind, too.
+        assert_eq!((all(&mut other).len(), stream.push(&[3; 8])), (4, 8));
+        assert_eq!((slow.read(&mut words, usize::MAX), &words[..]), (Err(LetGo), &[9][..]));
         assert!(stream.is_followed());
         drop(other);
         assert!(!stream.is_followed());

@@ -21,6 +21,10 @@ pub const NAMES: &[(&str, &str)] = &[
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
     ("languages", "gets in other languages than Rust, and what the library has for these"),
     ("log", "what a log costs, in memory and on the disk, beside a bare loop and Redis; restarts out of it"),
+    (
+        "mirrors",
+        "reads on a mirror beside its primary, how far behind it is, what it costs; a replica of Redis",
+    ),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
         "daily",

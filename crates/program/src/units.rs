@@ -156,6 +156,11 @@ pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     parse_time(text, "no answer could be in time", "and nobody waits for so long")
 }
 
+/// How old what is read may be.
+pub fn parse_lag(text: &str) -> Result<Duration, String> {
+    parse_time(text, "nothing is so new; read with --strict instead", "and nobody waits for so long")
+}
+
 /// Reads a time: a whole number and ms, s, m, h or d. What no time at all would mean, and what is to be said
 /// of one that is too long, is the caller's.
 fn parse_time(text: &str, none: &str, too_long: &str) -> Result<Duration, String> {

@@ -22,6 +22,14 @@ pub fn pin_thread(thread: Option<rustix::thread::Pid>, chosen: std::ops::Range<u
     let _ = rustix::thread::sched_setaffinity(thread, &set);
 }
 
+/// Runs all threads that a process has now on some cores.
+pub fn pin_process(pid: u32, chosen: std::ops::Range<usize>) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let threads = threads.filter_map(rustix::thread::Pid::from_raw);
+    threads.for_each(|thread| pin_thread(Some(thread), chosen.clone()));
+}
+
 /// Starts something on the last core, which stays there, and goes on on the first.
 pub fn on_last_core<T>(start: impl FnOnce() -> T) -> T {
     pin(cores() - 1);

@@ -92,7 +92,17 @@ impl Daemon {
         transport: Transport,
         arguments: impl Fn(&Address, &Path) -> Vec<String>,
     ) -> Result<Daemon, String> {
-        let folder = std::env::temp_dir().join(format!("kelix-bench-{program}-{}", std::process::id()));
+        Daemon::start_as(program, program, transport, arguments)
+    }
+
+    /// The same under a name of its own, where several of one program run at once.
+    pub fn start_as(
+        name: &str,
+        program: &'static str,
+        transport: Transport,
+        arguments: impl Fn(&Address, &Path) -> Vec<String>,
+    ) -> Result<Daemon, String> {
+        let folder = std::env::temp_dir().join(format!("kelix-bench-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let address = Address::free(transport, &folder).map_err(|error| error.to_string())?;
         let log = |name| File::create(folder.join(name)).map_or(Stdio::null(), Stdio::from);
@@ -138,18 +148,23 @@ impl Daemon {
 
     /// Processor time of all its threads.
     pub fn processor_time(&self) -> Duration {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten();
-        let time = |task: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        Duration::from_nanos(tasks.flatten().filter_map(time).sum())
+        processor_time(self.child.id())
     }
 
     /// Its resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         resident_bytes(self.child.id())
     }
+}
+
+/// Processor time of all threads of a process.
+pub fn processor_time(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let time = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Duration::from_nanos(tasks.flatten().filter_map(time).sum())
 }
 
 /// Resident memory of a process, in bytes.

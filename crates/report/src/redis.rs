@@ -51,6 +51,25 @@ pub fn start_appending(transport: Transport, appended: &Path) -> Result<Daemon, 
     Daemon::start(PROGRAM, transport, |address, folder| arguments_with(address, folder, 1, &others))
 }
 
+/// Starts a server of one thread, on the cores of the calling thread, for a replica to follow at once.
+pub fn start_primary() -> Result<Daemon, String> {
+    let others = [("--appendonly", "no"), ("--repl-diskless-sync-delay", "0")];
+    Daemon::start(PROGRAM, Transport::Tcp, |address, folder| arguments_with(address, folder, 1, &others))
+}
+
+/// Starts a replica of a server that listens on loopback, to be asked through a Unix socket.
+pub fn start_replica(primary: &Daemon) -> Result<Daemon, String> {
+    let Address::Tcp(port) = *primary.address() else {
+        return Err("a replica follows over TCP".into());
+    };
+    let port = port.to_string();
+    Daemon::start_as("redis-replica", PROGRAM, Transport::Unix, |address, folder| {
+        let mut all = arguments(address, folder, 1);
+        all.extend(["--replicaof", "127.0.0.1", &port].map(String::from));
+        all
+    })
+}
+
 /// Appends the head of an array of so many parts.
 pub fn array(parts: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("*{parts}\r\n").as_bytes());

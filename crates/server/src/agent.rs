@@ -20,9 +20,10 @@ use tracing::{debug, warn};
 
 use crate::clients::{ClientRecord, ClientWay};
 use crate::connection::agree;
+use crate::feed::{Attach, Feeds};
 use crate::namespace::{Namespace, Visitor};
 use crate::server::{ServerConfig, Shared, Token};
-use crate::shard_thread::{Command, Outbox};
+use crate::shard_thread::{Access, Command, Outbox};
 use crate::verbs::VerbsThread;
 
 /// Clients that go before the memory that they had is given back to the system, in a moment without work.
@@ -146,7 +147,17 @@ pub(crate) struct Greeted {
     pub number: u64,
     pub namespace: Arc<Namespace>,
     pub caller: Option<Caller>,
-    pub may_write: bool,
+    pub access: Access,
+    /// It follows, as a mirror.
+    pub follows: bool,
+}
+
+/// How a client has greeted, in a version that is spoken.
+struct Hello {
+    version: u16,
+    features: u64,
+    purpose: Purpose,
+    caller: Option<Caller>,
 }
 
 impl AgentThread {
@@ -253,7 +264,10 @@ impl AgentThread {
                         if greeted.is_none() =>
                     {
                         match agree(versions, features) {
-                            Ok(version) => self.greet(connection, version, purpose, caller, &namespace),
+                            Ok(version) => {
+                                let hello = Hello { version, features, purpose, caller };
+                                self.greet(connection, hello, &namespace);
+                            }
                             Err(text) => {
                                 self.agent.refuse(connection, &text, "another protocol version");
                             }
@@ -276,6 +290,11 @@ impl AgentThread {
                         let text = crate::statistics::json(&self.shared, namespace).to_string();
                         self.send(connection, &Frame::Statistics { text });
                     }
+                    Some(Frame::Attach { copy_rate, position, name })
+                        if greeted.is_some_and(|greeted| greeted.follows) =>
+                    {
+                        self.attach(connection, Attach { name, copy_rate, position });
+                    }
                     Some(frame) if greeted.is_some() && self.verbs.is_some() => {
                         let (greeted, verbs) = (greeted.expect("just seen"), self.verbs.as_mut());
                         match verbs.expect("just seen").on(&self.shared, greeted, frame) {
@@ -292,12 +311,22 @@ impl AgentThread {
         }
     }
 
+    /// Gives a mirror its connection, and whoever feeds it.
+    fn attach(&mut self, connection: ConnectionId, attach: Attach) {
+        let address = self.agent.address(connection);
+        let session = self.sessions.iter().position(|session| session.connection == connection);
+        let (Some(address), Some(session)) = (address, session) else { return };
+        let Some(link) = self.agent.release(connection) else { return };
+        let Greeted { number, namespace, .. } = self.sessions.swap_remove(session);
+        self.shared.leave(number);
+        let name = if attach.name.is_empty() { address.to_string() } else { attach.name };
+        Feeds::attach(&self.shared, &namespace, (link, address), Attach { name, ..attach });
+    }
+
     fn greet(
         &mut self,
         connection: ConnectionId,
-        version: u16,
-        purpose: Purpose,
-        caller: Option<Caller>,
+        Hello { version, features, purpose, caller }: Hello,
         wanted: &str,
     ) {
         let Some(address) = self.agent.address(connection) else { return };
@@ -318,7 +347,10 @@ impl AgentThread {
             }
         };
         let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
-        self.sessions.push(Greeted { connection, number, namespace: namespace.clone(), caller, may_write });
+        let access = Access::of(may_write, features);
+        let follows = purpose == Purpose::Follow;
+        let greeted = Greeted { connection, number, namespace: namespace.clone(), caller, access, follows };
+        self.sessions.push(greeted);
         let mut mailboxes = Vec::new();
         if purpose == Purpose::Session {
             for (shard, handle) in namespace.shards.iter().enumerate() {
@@ -335,20 +367,16 @@ impl AgentThread {
                 };
                 mailboxes.push(mailbox.clone());
                 let outbox = Outbox::Agent(link);
-                handle.command(Command::Join {
-                    connection: number,
-                    inbox: mailbox,
-                    outbox,
-                    caller,
-                    may_write,
-                });
+                handle.command(Command::Join { connection: number, inbox: mailbox, outbox, caller, access });
             }
         }
         let way = match purpose {
             Purpose::Verbs => ClientWay::Verbs { connection, address },
-            Purpose::Session | Purpose::Statistics => ClientWay::Tcp { connection, address },
+            Purpose::Session | Purpose::Statistics | Purpose::Follow => {
+                ClientWay::Tcp { connection, address }
+            }
         };
-        let welcome = self.shared.welcome(version, &namespace, may_write);
+        let welcome = self.shared.welcome(version, &namespace, access);
         self.shared.enter(ClientRecord { connection: number, namespace, mailboxes, way });
         self.agent.establish(connection);
         self.send(connection, &welcome);

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
@@ -42,10 +42,10 @@ pub(crate) struct Authority {
     pub term: u64,
     raised: AtomicBool,
     closed: AtomicBool,
-    lock: Mutex<Lock>,
+    lock: Arc<Mutex<Lock>>,
     begun: (Mutex<bool>, Condvar),
     /// Keeps who clears up old files of temporary directories from taking this one's.
-    _directory: Option<File>,
+    _directory: Option<Arc<File>>,
 }
 
 fn system(what: &str, directory: &RunDirectory, source: std::io::Error) -> Error {
@@ -166,9 +166,25 @@ impl Authority {
             term,
             raised: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            lock: Mutex::new(lock),
+            lock: Arc::new(Mutex::new(lock)),
             begun: Default::default(),
-            _directory: itself,
+            _directory: itself.map(Arc::new),
+        })
+    }
+
+    /// What takes the directory over from this server in the same process: the lock is both one's.
+    pub fn succeed(&self) -> Result<Authority> {
+        let file = self.file.try_clone().map_err(|source| system("serve", &self.directory, source))?;
+        Ok(Authority {
+            directory: RunDirectory(self.directory.0.clone()),
+            file,
+            page: self.page.clone(),
+            term: self.page.words().load_acquire(AUTHORITY_TERM) + 1,
+            raised: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            lock: self.lock.clone(),
+            begun: Default::default(),
+            _directory: self._directory.clone(),
         })
     }
 

@@ -9,7 +9,10 @@ use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
 use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{Caller, FEATURE_COMMITS, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
+use kelix_wire::control::{
+    Caller, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame,
+    Purpose,
+};
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -19,7 +22,7 @@ use serde_json::json;
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::{Namespace, Visitor};
 use crate::server::Shared;
-use crate::shard_thread::{Command, Outbox};
+use crate::shard_thread::{Access, Command, Outbox};
 use crate::snapshots::Taken;
 
 /// How long a client may leave an answer unread.
@@ -75,6 +78,9 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
         return Err(refused("the first frame was no greeting"));
     };
     let version = agree(versions, features).map_err(refused)?;
+    if purpose == Purpose::Follow {
+        return Err(refused("a mirror follows over TCP, from another host; see `kelix help serve`, --tcp"));
+    }
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     let (pid, uid) =
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
@@ -85,17 +91,20 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let way = ClientWay::Shm { pid, uid, stream: stream_too };
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
     shared.enter(ClientRecord { connection, namespace: namespace.clone(), mailboxes: Vec::new(), way });
-    let welcome = shared.welcome(version, &namespace, may_write);
+    let access = Access::of(may_write, features);
+    let welcome = shared.welcome(version, &namespace, access);
     if purpose == Purpose::Session {
         let pointers = namespace.pointers(uid)?;
         send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
-        let mailboxes = hand_out(&namespace, stream, (connection, caller, may_write))?;
+        send_primary(&namespace, stream)?;
+        let mailboxes = hand_out(&namespace, stream, (connection, caller, access))?;
         let mut clients = shared.clients.lock().expect("no panic under this lock");
         if let Some(client) = clients.iter_mut().find(|client| client.connection == connection) {
             client.mailboxes = mailboxes;
         }
     } else {
         send(stream, &welcome, &[])?;
+        send_primary(&namespace, stream)?;
     }
     let _ = stream.set_read_timeout(None);
     loop {
@@ -124,6 +133,12 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     }
 }
 
+/// Of a mirror: says where writes go.
+fn send_primary(namespace: &Namespace, stream: &UnixStream) -> Result<()> {
+    let Some(mirrored) = &namespace.mirrored else { return Ok(()) };
+    send(stream, &Frame::Primary { address: mirrored.primary.clone() }, &[])
+}
+
 /// Takes a snapshot for a user, and tells where it is, or why there is none.
 fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
     if uid != 0 && uid != rustix::process::geteuid().as_raw() {
@@ -144,7 +159,7 @@ fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
 fn hand_out(
     namespace: &Namespace,
     stream: &UnixStream,
-    (connection, caller, may_write): (u64, Option<Caller>, bool),
+    (connection, caller, access): (u64, Option<Caller>, Access),
 ) -> Result<Vec<Span>> {
     let mut mailboxes = Vec::new();
     for (number, shard) in namespace.shards.iter().enumerate() {
@@ -159,7 +174,7 @@ fn hand_out(
         mailboxes.push(server_mailbox.clone());
         let outbox = Outbox::Mailbox { memory: client_mailbox, waker };
         // The shard knows of the client before that reads anything.
-        shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller, may_write });
+        shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller, access });
         send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
     }
     Ok(mailboxes)
@@ -167,15 +182,17 @@ fn hand_out(
 
 impl Shared {
     /// The answer to a greeting.
-    pub fn welcome(&self, version: u16, namespace: &Namespace, may_write: bool) -> Frame {
+    pub fn welcome(&self, version: u16, namespace: &Namespace, access: Access) -> Frame {
         let hints = if namespace.is_cache { FEATURE_HINTS } else { 0 };
         let commits = if namespace.shards[0].commits() { FEATURE_COMMITS } else { 0 };
+        let mirrors = if namespace.mirrored.is_some() { FEATURE_MIRROR } else { 0 };
+        let sequences = if access.tells_sequence { FEATURE_SEQUENCES } else { 0 };
         Frame::Welcome {
             version,
-            features: hints | commits,
+            features: hints | commits | mirrors | sequences,
             pid: std::process::id(),
             term: self.authority.term,
-            may_write,
+            may_write: access.may_write,
             view: namespace.view.clone(),
             life: namespace.life(),
         }

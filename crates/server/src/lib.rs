@@ -11,9 +11,12 @@ mod agent;
 mod authority;
 mod clients;
 mod connection;
+mod current;
+mod feed;
 mod holder;
 mod listening;
 mod memory;
+mod mirror;
 mod namespace;
 mod server;
 mod shard_thread;
@@ -23,10 +26,12 @@ mod store;
 mod verbs;
 mod wal;
 
+pub use current::{Statistics, Stopper};
 pub use kelix_shard::Durability;
 pub use listening::Reserved;
+pub use mirror::MirrorConfig;
 pub use namespace::{NamespaceConfig, Rights, Who};
-pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
+pub use server::{Ended, Prepared, Server, ServerConfig, Token};
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
 pub use wal::{Reshard, ReshardStep, Resharded, WalConfig, reshard_log, truncate_log};
 

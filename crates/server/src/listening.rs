@@ -62,6 +62,12 @@ impl Reserved {
         Ok(Reserved { socket, address })
     }
 
+    /// The same port, for the next one of this process.
+    pub(crate) fn try_clone(&self) -> Result<Reserved> {
+        let socket = self.socket.try_clone().map_err(|source| cannot(self.address, source))?;
+        Ok(Reserved { socket, address: self.address })
+    }
+
     /// Where it is.
     pub fn address(&self) -> SocketAddr {
         self.address

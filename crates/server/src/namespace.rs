@@ -14,6 +14,7 @@ use kelix_types::limits::{
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use kelix_wire::View;
 
+use crate::mirror::Standing;
 use crate::shard_thread::ShardHandle;
 
 /// A namespace beside the one that every server has, which is called `default`.
@@ -107,7 +108,7 @@ impl NamespaceConfig {
 
 /// Where the incarnations of an image begin: somewhere in the first half of a term, so that two images that
 /// got one term from clocks that agree do not give the same ones either.
-fn first_incarnation(term: u64, random: u64) -> Incarnation {
+pub(crate) fn first_incarnation(term: u64, random: u64) -> Incarnation {
     Incarnation(Incarnation::first_of_term(term).0 | random >> (65 - Incarnation::COUNTER_BITS))
 }
 
@@ -152,6 +153,16 @@ pub(crate) struct Namespace {
     own_uid: u32,
     /// The table of cached pointers that all processes of a user share, by user id.
     pointers: Mutex<HashMap<u32, Arc<Memfd>>>,
+    /// Of a mirror's: whose memory it shows.
+    pub mirrored: Option<Mirrored>,
+}
+
+/// Whose memory a namespace shows, and how the mirror is doing.
+pub(crate) struct Mirrored {
+    pub primary: String,
+    /// The lineage of the primary's records; 0: it has no log.
+    pub lineage: u64,
+    pub standing: Arc<Standing>,
 }
 
 impl Namespace {
@@ -208,7 +219,30 @@ impl Namespace {
             rights: config.rights.clone(),
             own_uid: rustix::process::geteuid().as_raw(),
             pointers: Mutex::default(),
+            mirrored: None,
         })
+    }
+
+    /// One that shows the memory of another server's, in these shards.
+    pub fn of_mirror(
+        (name, rights): (String, Rights),
+        (view, life): (View, u64),
+        shards: Vec<ShardHandle>,
+        first_in_agent: usize,
+        mirrored: Mirrored,
+    ) -> Namespace {
+        Namespace {
+            name,
+            is_cache: false,
+            life: AtomicU64::new(life),
+            view,
+            shards,
+            first_in_agent,
+            rights,
+            own_uid: rustix::process::geteuid().as_raw(),
+            pointers: Mutex::default(),
+            mirrored: Some(mirrored),
+        }
     }
 
     /// The name of its life for who connects now.
@@ -224,6 +258,11 @@ impl Namespace {
     /// Whether who connects may read, and if so whether they may write too.
     pub fn access(&self, visitor: &Visitor<'_>) -> Option<bool> {
         let among = |list: &[Who]| list.iter().any(|who| visitor.is(who));
+        if self.mirrored.is_some() {
+            // Writes are the primary's to allow.
+            let reads = visitor.uid == Some(self.own_uid) || among(&self.rights.writers);
+            return (reads || among(&self.rights.readers)).then_some(false);
+        }
         if visitor.uid == Some(self.own_uid) || among(&self.rights.writers) {
             Some(true)
         } else {
@@ -281,6 +320,7 @@ mod tests {
             rights,
             own_uid: 1000,
             pointers: Mutex::default(),
+            mirrored: None,
         };
         let nobody = |_: &str| false;
         let loader = |name: &str| name == "loader.example";

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ServerTls;
+use kelix_log::LogControl;
 use kelix_shard::ShardConfig;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, VIEW_LEASE_NS};
@@ -23,14 +24,21 @@ use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::connection;
+use crate::current::{Current, Serving, Statistics, Stopper};
+use crate::feed::Feeds;
 use crate::listening::Reserved;
 use crate::memory::{memory_limit, memory_of_host};
+use crate::mirror::copies::{Copies, disown};
+use crate::mirror::{self, MirrorConfig};
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
 use crate::shard_thread::{Command, News, Origin, ShardHandle};
-use crate::snapshots::{self, Asker, BeginError, SnapshotConfig, Snapshots, Taken};
+use crate::snapshots::{self, Asked, BeginError, SnapshotConfig, Snapshots, Taken};
 use crate::store::{StoreDirectory, term_of_clock};
 use crate::verbs::VerbsThread;
 use crate::wal::{self, LogFiles, Replayed, ShardsLog, Wal, WalConfig};
+
+/// Mirrors that may follow at once, unless a configuration says otherwise.
+const MIRRORS: usize = 8;
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -67,6 +75,10 @@ pub struct ServerConfig {
     pub snapshots: Option<SnapshotConfig>,
     /// Log all changes, in the directory of the snapshots.
     pub wal: Option<WalConfig>,
+    /// Show the memory of another server, rather than have any of its own.
+    pub mirror: Option<MirrorConfig>,
+    /// Mirrors that may follow at once.
+    pub mirrors: usize,
 }
 
 /// A word that those know who may connect over TCP.
@@ -98,6 +110,8 @@ impl Default for ServerConfig {
             tokens: Vec::new(),
             snapshots: None,
             wal: None,
+            mirror: None,
+            mirrors: MIRRORS,
         }
     }
 }
@@ -133,12 +147,41 @@ pub(crate) struct Shared {
     pub store: Option<StoreDirectory>,
     /// Who writes the log.
     pub wal: Option<Arc<Wal>>,
+    /// Numbers of batches, for all who gather records; and those who do so for mirrors.
+    pub batches: LogControl,
+    pub feeds: Feeds,
     /// Whether the last one was taken, once the server ends.
     pub kept: OnceLock<bool>,
     pub started: Instant,
 }
 
 impl Shared {
+    /// Of a mirror, which has its namespaces and no more.
+    pub fn of_mirror(
+        authority: Arc<Authority>,
+        namespaces: Vec<Arc<Namespace>>,
+        (tcp, mirrors): (Option<SocketAddr>, usize),
+        batches: LogControl,
+    ) -> Shared {
+        Shared {
+            authority,
+            namespaces,
+            clients: Mutex::new(Vec::new()),
+            gone: Mutex::default(),
+            next_connection: AtomicU64::new(1),
+            agent: OnceLock::new(),
+            tcp,
+            rdma: Vec::new(),
+            snapshots: None,
+            store: None,
+            wal: None,
+            batches,
+            feeds: Feeds::new(mirrors),
+            kept: OnceLock::new(),
+            started: Instant::now(),
+        }
+    }
+
     /// All shards of all namespaces, in the agent's order.
     pub fn shards(&self) -> impl Iterator<Item = &ShardHandle> {
         self.namespaces.iter().flat_map(|namespace| &namespace.shards)
@@ -147,6 +190,14 @@ impl Shared {
     /// A shard, in the agent's order.
     pub fn shard(&self, index: usize) -> &ShardHandle {
         self.shards().nth(index).expect("a shard of this server")
+    }
+
+    pub fn ended(&self) -> Ended {
+        match self.kept.get() {
+            _ if !self.authority.in_force() => Ended::Superseded,
+            Some(false) => Ended::NotKept,
+            _ => Ended::Stopped,
+        }
     }
 
     /// Takes a snapshot, and waits for it.
@@ -173,8 +224,7 @@ impl Shared {
 
 /// A running server.
 pub struct Server {
-    shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
+    current: Current,
 }
 
 pub(crate) fn random_u64() -> Result<u64> {
@@ -192,6 +242,8 @@ struct Beginning<'a> {
     replayed: Option<&'a Mutex<Replayed>>,
     /// The log that they write.
     log: Option<&'a ShardsLog>,
+    /// Numbers of batches of records.
+    batches: &'a LogControl,
 }
 
 impl Beginning<'_> {
@@ -242,9 +294,9 @@ fn begin(
         let start = |shard: ShardConfig| {
             // From the last core down, so that core 0, where much else lands, stays free for longest.
             let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
-            let (news, log) = ((news.clone(), namespace), (beginning.log, core));
+            let (news, log) = ((news.clone(), namespace), (beginning.log, beginning.batches));
             let origin = beginning.origin(&config_of.name, shard.number);
-            ShardHandle::start(shard, origin, authority.clone(), stop.clone(), news, log)
+            ShardHandle::start(shard, origin, authority.clone(), stop.clone(), news, log, core)
         };
         let numbers = Numbers {
             term: authority.term,
@@ -271,6 +323,9 @@ impl Server {
     /// Does everything that the start of a server may fail at: takes ports, reads a snapshot, takes memory,
     /// starts threads. A server that has the directory goes on meanwhile, and if this fails.
     pub fn prepare(config: &ServerConfig) -> Result<Prepared> {
+        if config.mirror.is_some() {
+            return mirror::prepare(config);
+        }
         let default = NamespaceConfig {
             name: DEFAULT.into(),
             shards: config.shards,
@@ -326,11 +381,13 @@ impl Server {
             }
             _ => None,
         };
+        let batches = log.as_ref().map_or_else(LogControl::new, |log| log.shards.control.clone());
         let begin = |restored: Option<&Snapshot>| -> std::result::Result<_, BeginError> {
             let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64));
             let replayed = replayed.transpose()?.map(Mutex::new);
             let log = log.as_ref().map(|log| &log.shards);
-            let beginning = Beginning { snapshot: restored, replayed: replayed.as_ref(), log };
+            let beginning =
+                Beginning { snapshot: restored, replayed: replayed.as_ref(), log, batches: &batches };
             let served = begin(config, &namespaces, beginning, (&authority, incarnation_term), &news)?;
             let replayed = replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"));
             Ok((served, replayed))
@@ -340,6 +397,7 @@ impl Server {
         authority.note_address(tcp)?;
         if let Some(store) = &store {
             store.write(&config.directory)?;
+            disown(store.path())?;
         }
         let until = config.wal.as_ref().is_some_and(|wal| wal.until.is_some());
         // Of the past there is nothing to be kept that is not there.
@@ -366,12 +424,16 @@ impl Server {
             snapshots,
             store,
             wal,
+            batches,
+            feeds: Feeds::new(config.mirrors),
             kept: OnceLock::new(),
             started: Instant::now(),
         });
-        let prepared = Prepared { server: Server { shared, stop }, config: config.clone(), reserved, seen };
-        if let (Some(wal), Some((writer, ends))) = (&prepared.server.shared.wal, log_thread) {
-            wal.start(&prepared.server.shared, writer, ends)?;
+        let serving = Serving { shared, stop };
+        let server = Server { current: Current::new(serving.clone()) };
+        let prepared = Prepared { server, serving, config: config.clone(), reserved, seen, copies: None };
+        if let (Some(wal), Some((writer, ends))) = (&prepared.serving.shared.wal, log_thread) {
+            wal.start(&prepared.serving.shared, writer, ends)?;
         }
         prepared.start_threads((listener, asked), received)?;
         Ok(prepared)
@@ -379,77 +441,103 @@ impl Server {
 
     /// Takes a snapshot, and waits for it.
     pub fn snapshot(&self) -> Result<Taken> {
-        self.shared.snapshot()
+        self.current.get().shared.snapshot()
     }
 
     /// What tells how it is doing.
     pub fn statistics(&self) -> Statistics {
-        Statistics { shared: self.shared.clone() }
+        Statistics { current: self.current.clone() }
     }
 
     /// Where it takes clients over TCP, if it does.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.shared.tcp
+        self.current.get().shared.tcp
     }
 
     /// Where it takes clients over verbs, if it does.
-    pub fn rdma_addresses(&self) -> &[SocketAddr] {
-        &self.shared.rdma
+    pub fn rdma_addresses(&self) -> Vec<SocketAddr> {
+        self.current.get().shared.rdma.clone()
     }
 
     /// The term this server serves in.
     pub fn term(&self) -> u64 {
-        self.shared.authority.term
+        self.current.get().shared.authority.term
     }
 
     /// Waits until the server is superseded or `stop` was called on another thread's clone of the flag.
     pub fn wait(&self) -> Ended {
         // A shard that sleeps does not notice its successor, so this looks for one too.
-        while self.shared.authority.in_force() && !self.shared.shards().any(ShardHandle::has_ended) {
+        loop {
+            let Serving { shared, .. } = self.current.get();
+            let is_over = || !shared.authority.in_force() || shared.shards().any(ShardHandle::has_ended);
+            // It may be the next one of this process that has superseded it.
+            if is_over() && self.term() == shared.authority.term {
+                return shared.ended();
+            }
             std::thread::sleep(Duration::from_millis(200));
-            self.shared.authority.notice_replacement();
-        }
-        self.ended()
-    }
-
-    fn ended(&self) -> Ended {
-        match self.shared.kept.get() {
-            _ if !self.shared.authority.in_force() => Ended::Superseded,
-            Some(false) => Ended::NotKept,
-            _ => Ended::Stopped,
+            shared.authority.notice_replacement();
         }
     }
 
     /// A handle that stops the server from another thread or a signal's thread.
     pub fn stopper(&self) -> Stopper {
-        Stopper { shared: self.shared.clone(), stop: self.stop.clone() }
+        Stopper { current: self.current.clone() }
     }
 
     /// Stops the server in good order, as [`Stopper::stop`] does.
     pub fn stop(self) -> Ended {
         self.stopper().stop();
-        self.ended()
+        self.current.get().shared.ended()
     }
 }
 
 /// A server that is ready to take possession of its directory, and has not yet.
 pub struct Prepared {
     server: Server,
+    serving: Serving,
     config: ServerConfig,
     reserved: Option<Reserved>,
     /// The newest snapshot there was.
     seen: Option<PathBuf>,
+    /// Of a mirror: what it keeps on its disk.
+    copies: Option<Copies>,
 }
 
 impl Prepared {
+    /// A mirror whose threads wait for it to be in force.
+    pub(crate) fn of_mirror(
+        serving: Serving,
+        config: &ServerConfig,
+        (listener, asked, reserved): (UnixListener, Option<Asked>, Option<Reserved>),
+        news: Receiver<News>,
+    ) -> Result<Prepared> {
+        let server = Server { current: Current::new(serving.clone()) };
+        let config = config.clone();
+        let prepared = Prepared { server, serving, config, reserved, seen: None, copies: None };
+        prepared.start_threads((listener, asked), news)?;
+        Ok(prepared)
+    }
+
+    /// Also keeps copies on the disk.
+    pub(crate) fn with_copies(mut self, copies: Option<Copies>) -> Prepared {
+        self.copies = copies;
+        self
+    }
+
+    /// Takes possession in the place of another one of this process, which shows the same primary.
+    pub(crate) fn take_over(mut self) -> Result<Serving> {
+        self.take_possession()?;
+        Ok(self.serving.clone())
+    }
+
     /// Starts what serves clients beside the shards. The agent and the shards wait until the server is in
     /// force.
     fn start_threads(
         &self,
-        (listener, asked): (UnixListener, Option<Receiver<(bool, Asker)>>),
+        (listener, asked): (UnixListener, Option<Asked>),
         news: Receiver<News>,
     ) -> Result<()> {
-        let Server { shared, stop } = &self.server;
+        let Serving { shared, stop } = &self.serving;
         if let Some(asked) = asked {
             spawn("kelix-snapshot", shared.clone(), stop.clone(), move |shared, stop| {
                 let snapshots = shared.snapshots.as_ref().expect("made before");
@@ -470,11 +558,11 @@ impl Prepared {
 
     /// Whether clients over verbs can be taken only when the server that is superseded takes none any more.
     fn waits_for_devices(&self) -> bool {
-        !self.server.shared.rdma.is_empty() && self.server.shared.authority.supersedes()
+        !self.serving.shared.rdma.is_empty() && self.serving.shared.authority.supersedes()
     }
 
     fn start_agent(&self) -> Result<()> {
-        let shared = &self.server.shared;
+        let shared = &self.serving.shared;
         let Some(reserved) = &self.reserved else { return Ok(()) };
         let shards = shared.shards().map(ShardHandle::for_agent).collect();
         let verbs = match &shared.rdma[..] {
@@ -502,7 +590,16 @@ impl Prepared {
     /// An error before that leaves the other server as it is: another one was quicker, or the one that is to
     /// be superseded has taken a snapshot since this one read its own.
     pub fn serve(mut self) -> Result<Server> {
-        let shared = self.server.shared.clone();
+        let reserved = self.reserved.as_ref().map(Reserved::try_clone).transpose()?;
+        self.take_possession()?;
+        if self.config.mirror.is_some() {
+            mirror::supervise(&self.config, &self.server.current, (reserved, self.copies.take()))?;
+        }
+        Ok(Server { current: self.server.current.clone() })
+    }
+
+    fn take_possession(&mut self) -> Result<()> {
+        let shared = self.serving.shared.clone();
         if let (Some(config), true) = (&self.config.snapshots, shared.authority.supersedes()) {
             if snapshots::newest(config)? != self.seen && !config.fresh {
                 let context =
@@ -533,97 +630,22 @@ impl Prepared {
             tcp = shared.tcp.map(|address| address.to_string()),
             "server started"
         );
-        Ok(Server { shared, stop: self.server.stop.clone() })
+        Ok(())
     }
 }
 
 /// What has begun ends, unless it serves.
 impl Drop for Prepared {
     fn drop(&mut self) {
-        if !self.server.shared.authority.has_begun() {
+        if !self.serving.shared.authority.has_begun() {
             self.server.stopper().stop();
-        }
-    }
-}
-
-/// Tells how a server is doing, also from other threads.
-#[derive(Clone)]
-pub struct Statistics {
-    shared: Arc<Shared>,
-}
-
-impl Statistics {
-    /// What `kelix stat` shows, as JSON.
-    /// One for each namespace, the default one first.
-    pub fn json(&self) -> Vec<serde_json::Value> {
-        let namespaces = self.shared.namespaces.iter();
-        namespaces.map(|namespace| crate::statistics::json(&self.shared, namespace)).collect()
-    }
-
-    /// Whether all shards are still going round: each is asked, and is to answer within this time.
-    pub fn shards_answer(&self, within: Duration) -> bool {
-        let began = Instant::now();
-        let (asker, answers) = channel();
-        let asked = self.shared.shards().map(|shard| shard.command(Command::Answer(asker.clone()))).count();
-        drop(asker);
-        let left = || within.saturating_sub(began.elapsed());
-        (0..asked).all(|_| answers.recv_timeout(left()).is_ok())
-    }
-
-    /// The names of the namespaces, the default one first.
-    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
-        self.shared.namespaces.iter().map(|namespace| &namespace.name[..])
-    }
-
-    /// What `kelix stat` shows of a namespace, if there is one of this name.
-    pub fn json_of(&self, name: &str) -> Option<serde_json::Value> {
-        let namespace = self.shared.namespaces.iter().find(|namespace| namespace.name == name)?;
-        Some(crate::statistics::json(&self.shared, namespace))
-    }
-}
-
-/// Stops a server.
-#[derive(Clone)]
-pub struct Stopper {
-    shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Stopper {
-    /// Stops the server: it takes no more connections, executes the requests that have arrived, sends the
-    /// answers, and then ends the connections, by which clients know at once.
-    pub fn stop(&self) {
-        self.shared.authority.begin();
-        self.shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
-        // What is in the store goes on in the next server.
-        if let Some(snapshots) = self.shared.snapshots.as_ref().filter(|_| self.shared.authority.in_force()) {
-            self.shared.kept.get_or_init(|| snapshots.take(true).is_ok());
-        }
-        self.stop.store(true, Ordering::SeqCst);
-        // The accepting thread sees the flag when somebody connects.
-        let _ = self.shared.authority.connect();
-        self.shared.shards().for_each(ShardHandle::wake);
-        self.shared.shards().for_each(ShardHandle::join);
-        self.shared.wal.iter().for_each(|wal| wal.end());
-        // Not before: the answers of the shards go through it.
-        self.shared.agent.get().into_iter().for_each(AgentHandle::join);
-        self.shared.disconnect_all();
-        if !self.shared.authority.close() {
-            return;
-        }
-        if !self.shared.authority.was_raised() {
-            // It never came to serve, and whoever tried says why.
-        } else if self.shared.authority.in_force() {
-            info!(term = self.shared.authority.term, "server stopped");
-        } else {
-            warn!(term = self.shared.authority.term, "server superseded");
         }
     }
 }
 
 /// Whoever can reach an address can read and write everything, unless it must say who it is; and what it says
 /// must not be heard by others.
-fn check_access(config: &ServerConfig) -> Result<()> {
+pub(crate) fn check_access(config: &ServerConfig) -> Result<()> {
     if !config.rdma.is_empty() && config.listen.is_none() {
         let context = "clients over verbs connect over TCP first: choose where with --listen too";
         return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
@@ -712,14 +734,19 @@ fn pass_on(shared: &Shared, news: &Receiver<News>) {
             }
             News::Renew { namespace, connections } => {
                 let namespace = &shared.namespaces[namespace];
+                if let Some(Err(error)) = shared.wal.as_ref().map(|wal| wal.note_renewed()) {
+                    warn!(%error, "numbers of dropped tables are not given again before the next start");
+                    continue;
+                }
                 namespace.begin_life();
+                shared.feeds.end_life(namespace);
                 connections.into_iter().for_each(|connection| shared.renew(connection));
                 namespace.shards[0].command(Command::BeginLife);
             }
-            News::Order { namespace, shard, order } => {
+            News::Order { namespace, cause, order } => {
                 let shards = &shared.namespaces[namespace].shards;
-                let others = &shards[order.is_for(shard, shards.len())];
-                others.iter().for_each(|other| other.command(Command::Order(order.clone())));
+                let others = &shards[order.is_for(cause.0, shards.len())];
+                others.iter().for_each(|other| other.command(Command::Order(order.clone(), cause)));
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The thread that runs one shard: polls, yields, sleeps.
 
 mod drain;
+mod feed;
+mod mirrored;
 mod snapshot_feed;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,8 +17,9 @@ use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
 use kelix_image::words::full_fence;
 use kelix_image::{
-    Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, features, header_word,
+    Committed, Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, features, header_word,
 };
+use kelix_log::LogControl;
 use kelix_log::files::Feed;
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
@@ -24,11 +27,12 @@ use kelix_shard::{
 };
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, Result, TableId, TableKind};
-use kelix_wire::control::Caller;
+use kelix_wire::control::{Caller, FEATURE_SEQUENCES};
 use kelix_wire::mailbox_word;
 use tracing::warn;
 
 use crate::authority::Authority;
+use crate::feed::Fed;
 use crate::snapshots::{Follow, Moment};
 use crate::wal::{LogWaker, Shadow, ShardsLog};
 
@@ -87,6 +91,22 @@ pub(crate) struct Report {
     pub sleeps: u64,
 }
 
+/// What a client may do, and what it wants to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Access {
+    /// It may write.
+    pub may_write: bool,
+    /// It is told with each answer which record has all that the answer tells of.
+    pub tells_sequence: bool,
+}
+
+impl Access {
+    /// Of a client that greeted with these features.
+    pub fn of(may_write: bool, features: u64) -> Access {
+        Access { may_write, tells_sequence: features & FEATURE_SEQUENCES != 0 }
+    }
+}
+
 /// What those who set connections up ask of the shard thread.
 pub(crate) enum Command {
     Join {
@@ -94,7 +114,7 @@ pub(crate) enum Command {
         inbox: Span,
         outbox: Outbox,
         caller: Option<Caller>,
-        may_write: bool,
+        access: Access,
     },
     /// A client has gone. If it was told to linger, its process reads no more now.
     Leave {
@@ -106,11 +126,28 @@ pub(crate) enum Command {
     },
     /// Those who connect from now on are in another life of the store.
     BeginLife,
-    Order(Order),
+    /// What another shard has to tell, and behind which of its records.
+    Order(Order, (usize, u64)),
     /// Tell all changes from now on.
     Follow(Follow),
     /// Tell no more, and what there is at this moment.
     Cut(Arc<Moment>),
+    /// Tell a mirror all changes from now on, as the shard of this number.
+    Feed {
+        shard: usize,
+        tell: Sender<Fed>,
+    },
+    /// Tell which record has all that is in memory now.
+    Covers {
+        shard: usize,
+        tell: Sender<Fed>,
+    },
+    /// What clients of a mirror have read there, as the shard of this number. The epoch of use is the answer.
+    Used {
+        shard: usize,
+        locations: Vec<u64>,
+        tell: Sender<(usize, u64)>,
+    },
     /// Says that the thread is still going round.
     Answer(Sender<()>),
 }
@@ -120,7 +157,7 @@ pub(crate) enum News {
     /// A connection is to be ended, for this reason.
     Fault(u64, &'static str),
     /// A shard of a namespace has something to tell others.
-    Order { namespace: usize, shard: usize, order: Order },
+    Order { namespace: usize, cause: (usize, u64), order: Order },
     /// Another life of a namespace is to begin, and these connections are to end for it.
     Renew { namespace: usize, connections: Vec<u64> },
 }
@@ -148,7 +185,8 @@ pub(crate) struct ShardHandle {
     authority: Arc<Authority>,
     /// For the thread that writes the log, until that takes it.
     log: Mutex<Option<Feed>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// A mirror's is that of several.
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 /// What a shard begins with.
@@ -210,7 +248,8 @@ impl ShardHandle {
         authority: Arc<Authority>,
         stop: Arc<AtomicBool>,
         (news, namespace): (Sender<News>, usize),
-        (log, core): (Option<&ShardsLog>, Option<usize>),
+        (log, batches): (Option<&ShardsLog>, &LogControl),
+        core: Option<usize>,
     ) -> Result<ShardHandle> {
         let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
         let number = config.number;
@@ -234,6 +273,38 @@ impl ShardHandle {
             let log = control.shard(shard.end());
             Feed::new(shard.write_log(log.clone(), *durability), log)
         });
+        let (mut handle, mut thread) = ShardHandle::around(
+            shard,
+            (header, header_span, segments),
+            (authority, stop),
+            (news, namespace),
+            (log.map(|log| log.waker.clone()), batches.clone()),
+        )?;
+        handle.log = Mutex::new(log_end);
+        let thread = std::thread::Builder::new()
+            .name(format!("kelix-shard-{number}"))
+            .spawn(move || {
+                if let Some(core) = core {
+                    let mut set = rustix::thread::CpuSet::new();
+                    set.set(core);
+                    // A refusal (a container's limits, say) costs only locality.
+                    let _ = rustix::thread::sched_setaffinity(None, &set);
+                }
+                thread.run();
+            })
+            .map_err(|source| Error::system("serve", "cannot start a shard thread", source))?;
+        handle.runs_in(thread);
+        Ok(handle)
+    }
+
+    /// A handle to a shard that a thread is to run, and what the thread runs.
+    pub fn around(
+        shard: Shard,
+        (header, header_span, segments): (Memfd, Span, MemfdSegments),
+        (authority, stop): (Arc<Authority>, Arc<AtomicBool>),
+        (news, namespace): (Sender<News>, usize),
+        (log, batches): (Option<LogWaker>, LogControl),
+    ) -> Result<(ShardHandle, ShardThread)> {
         let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
@@ -249,34 +320,24 @@ impl ShardHandle {
             stop: stop.clone(),
             news,
             namespace,
-            number,
             received,
             pending: pending.clone(),
             report: report.clone(),
+            reported: Instant::now(),
             connections: Vec::new(),
             sleeps: 0,
             agent_waits: false,
             nearness: Nearness::default(),
-            log: log.map(|log| log.waker.clone()),
+            log,
+            batches,
             following: None,
+            awaited: None,
+            segments: segments.clone(),
             is_over: false,
         };
         // Who connects before the thread has come round is told the truth, too.
         thread.publish_report(Duration::ZERO);
-        let thread = std::thread::Builder::new()
-            .name(format!("kelix-shard-{number}"))
-            .spawn(move || {
-                if let Some(core) = core {
-                    let mut set = rustix::thread::CpuSet::new();
-                    set.set(core);
-                    // A refusal (a container's limits, say) costs only locality.
-                    let _ = rustix::thread::sched_setaffinity(None, &set);
-                }
-                thread.run();
-            })
-            .map_err(|source| Error::system("serve", "cannot start a shard thread", source))?;
-        let thread = Mutex::new(Some(thread));
-        Ok(ShardHandle {
+        let handle = ShardHandle {
             header: Arc::new(header),
             header_span,
             segments,
@@ -286,9 +347,25 @@ impl ShardHandle {
             waker: Arc::new(waker_handle),
             stop,
             authority,
-            log: Mutex::new(log_end),
-            thread,
-        })
+            log: Mutex::new(None),
+            thread: Arc::default(),
+        };
+        Ok((handle, thread))
+    }
+
+    /// Of a mirror's: what the thread that writes its log needs.
+    pub fn logs_by(&mut self, log: Option<Feed>) {
+        self.log = Mutex::new(log);
+    }
+
+    /// The thread that runs it, which is waited for with it.
+    pub fn runs_in(&self, thread: JoinHandle<()>) {
+        *self.thread.lock().expect("no panic under this lock") = Some(thread);
+    }
+
+    /// The thread that runs another shard runs this one, too.
+    pub fn runs_with(&mut self, other: &ShardHandle) {
+        self.thread = other.thread.clone();
     }
 
     /// What the thread that writes the log needs of it, once.
@@ -299,6 +376,13 @@ impl ShardHandle {
     /// Whether what stands in its memory counts only when it is committed.
     pub fn commits(&self) -> bool {
         self.header_span.words().load(header_word::FEATURES) & features::COMMITS != 0
+    }
+
+    /// Of a mirror's: the last record that is here.
+    pub fn applied(&self) -> Committed {
+        let words = self.header_span.words();
+        let record = words.load_acquire(header_word::COMMITTED_RECORD);
+        Committed { record, incarnation: words.load_acquire(header_word::COMMITTED) }
     }
 
     /// Wakes the thread if it sleeps, for it to look at what was told to it in memory.
@@ -360,18 +444,20 @@ impl ShardHandle {
     }
 }
 
-struct ShardThread {
+/// What the thread of a shard has; a mirror's runs several.
+pub(crate) struct ShardThread {
     shard: Shard,
     endpoint: LocalEndpoint,
     authority: Arc<Authority>,
     stop: Arc<AtomicBool>,
     news: Sender<News>,
-    /// Which namespace it is of, and which shard there.
+    /// Which namespace it is of.
     namespace: usize,
-    number: usize,
     received: Receiver<Command>,
     pending: Arc<AtomicUsize>,
     report: Arc<Mutex<Report>>,
+    /// When it was last told.
+    reported: Instant,
     connections: Vec<Connection>,
     sleeps: u64,
     /// The last requests came over TCP: the agent may need this thread's core to send the answers.
@@ -379,8 +465,13 @@ struct ShardThread {
     nearness: Nearness,
     /// The thread that writes the log.
     log: Option<LogWaker>,
+    /// Whoever gathers records gathers batches of these numbers.
+    batches: LogControl,
     /// Whoever takes a snapshot.
     following: Option<Follow>,
+    /// Of a mirror's: the moment of the snapshot, to which its thread brings all its shards.
+    awaited: Option<Arc<Moment>>,
+    segments: MemfdSegments,
     /// The last snapshot was taken: nothing more is executed.
     is_over: bool,
 }
@@ -411,7 +502,6 @@ impl ShardThread {
         self.authority.wait_for_begin();
         let mut now = self.now();
         let mut steps = 0;
-        let mut reported = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
             self.handle_commands();
             if self.is_over {
@@ -438,9 +528,8 @@ impl ShardThread {
             }
             self.endpoint.maintain();
             now = self.now();
-            if reported.elapsed() > REPORT {
+            if self.reported.elapsed() > REPORT {
                 self.publish_report(cpu_time());
-                reported = Instant::now();
             }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now.monotonic_ns) {
                 self.idle(progress.next_ns);
@@ -461,7 +550,8 @@ impl ShardThread {
             self.report_fault(*peer, what);
         }
         for order in progress.orders.drain(..) {
-            let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
+            let (namespace, cause) = (self.namespace, self.shard.cause());
+            let _ = self.news.send(News::Order { namespace, cause, order });
         }
         if let Some(log) = self.log.as_ref().filter(|_| progress.wakes_log) {
             log.wake();
@@ -479,11 +569,11 @@ impl ShardThread {
         }
     }
 
-    fn glance(&mut self) -> bool {
+    pub fn glance(&mut self) -> bool {
         self.shard.glance(&self.endpoint) || self.pending.load(Ordering::Relaxed) > 0
     }
 
-    fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         self.shard.has_news(&self.endpoint) || self.pending.load(Ordering::SeqCst) > 0
     }
 
@@ -526,7 +616,8 @@ impl ShardThread {
         self.endpoint.sleep(timeout);
     }
 
-    fn publish_report(&self, cpu: Duration) {
+    fn publish_report(&mut self, cpu: Duration) {
+        self.reported = Instant::now();
         let (splits, merges) = self.shard.splits_and_merges();
         let mut report = self.report.lock().expect("no panic under this lock");
         // The lists' memory is used again and again.
@@ -581,13 +672,17 @@ impl ShardThread {
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
-                Command::Order(order) => self.shard.handle_order(order),
+                Command::Order(order, cause) => self.shard.handle_order(order, cause),
                 Command::Follow(follow) => self.begin_to_tell(follow),
+                Command::Cut(moment) if self.shard.is_mirror() => self.awaited = Some(moment),
                 Command::Cut(moment) => self.cut(&moment),
+                Command::Feed { shard, tell } => self.begin_feed(shard, &tell),
+                Command::Covers { shard, tell } => self.tell_covers(shard, &tell),
+                Command::Used { shard, locations, tell } => self.hear(shard, &locations, &tell),
                 // Whoever asked may have stopped waiting.
                 Command::Answer(asker) => drop(asker.send(())),
-                Command::Join { connection, inbox, outbox, caller, may_write } => {
-                    self.join(connection, inbox, outbox, (caller, may_write));
+                Command::Join { connection, inbox, outbox, caller, access } => {
+                    self.join(connection, inbox, outbox, (caller, access));
                 }
                 Command::Leave { connection } => {
                     self.leave(connection);
@@ -616,7 +711,7 @@ impl ShardThread {
         connection: u64,
         inbox: Span,
         outbox: Outbox,
-        (caller, may_write): (Option<Caller>, bool),
+        (caller, Access { may_write, tells_sequence }): (Option<Caller>, Access),
     ) {
         let (way, wake_key) = match outbox {
             Outbox::Mailbox { memory, waker } => {
@@ -633,7 +728,7 @@ impl ShardThread {
         };
         let peer = self.endpoint.add(Peer { memory: None, inbox, way });
         let ordered_placement = self.endpoint.promises(peer).ordered_placement;
-        let guest = ClientParameters { ordered_placement, connection, caller, may_write };
+        let guest = ClientParameters { ordered_placement, connection, caller, may_write, tells_sequence };
         if let Some(old) = self.shard.join(peer, guest) {
             self.report_fault(old, "it has connected anew");
         }

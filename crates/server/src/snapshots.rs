@@ -35,10 +35,10 @@ const NOTES_A_PIECE: usize = 2 * PIECE_WORDS;
 const ROUND: Duration = Duration::from_millis(1);
 /// How much has to be written, at least, while others have the processor first: words in such a time. Below
 /// that they leave nothing of it.
-const ASIDE_WORDS: usize = 1 << 20;
-const ASIDE: Duration = Duration::from_secs(2);
+pub(crate) const ASIDE_WORDS: usize = 1 << 20;
+pub(crate) const ASIDE: Duration = Duration::from_secs(2);
 /// The least priority that a thread can have.
-const LEAST_PRIORITY: i32 = 19;
+pub(crate) const LEAST_PRIORITY: i32 = 19;
 /// How long a shard may take to do what it is told.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -86,10 +86,15 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
+    /// A shard has come to it, and goes on only when all have.
+    pub fn arrive(&self) {
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// A shard has come to it, and waits for the others. `false`: some did not come.
     pub fn meet(&self) -> bool {
         let began = Instant::now();
-        self.arrived.fetch_add(1, Ordering::SeqCst);
+        self.arrive();
         while self.arrived.load(Ordering::SeqCst) < self.shards {
             if began.elapsed() > PATIENCE || self.given_up.load(Ordering::SeqCst) {
                 self.given_up.store(true, Ordering::SeqCst);
@@ -128,6 +133,9 @@ struct Standing {
 /// Somebody who wants a snapshot, and waits for it.
 pub(crate) type Asker = Sender<Result<Taken>>;
 
+/// What the thread is asked for: the last one or one between, and whom to tell.
+pub(crate) type Asked = Receiver<(bool, Asker)>;
+
 /// The thread that takes snapshots, as others see it.
 pub(crate) struct Snapshots {
     config: SnapshotConfig,
@@ -140,10 +148,7 @@ pub(crate) struct Snapshots {
 impl Snapshots {
     /// What the thread is asked by, which has to run. The server began with a snapshot that was made then, of
     /// so many bytes.
-    pub fn new(
-        config: &SnapshotConfig,
-        newest: Option<(SystemTime, u64)>,
-    ) -> (Snapshots, Receiver<(bool, Asker)>) {
+    pub fn new(config: &SnapshotConfig, newest: Option<(SystemTime, u64)>) -> (Snapshots, Asked) {
         let (asked, received) = channel();
         let standing = Mutex::new(Standing { newest, ..Standing::default() });
         let ends = AtomicBool::new(false);
@@ -179,18 +184,26 @@ impl Snapshots {
         }
     }
 
-    /// Takes one now. `is_last`: shards end with it.
-    pub fn take(&self, is_last: bool) -> Result<Taken> {
-        let gone = || Error::new(ErrorKind::Unavailable, "snapshot", "the server ends");
+    /// Whether there is one that is whole.
+    pub fn has_any(&self) -> bool {
+        self.standing.lock().expect("no panic under this lock").newest.is_some()
+    }
+
+    /// Asks for one, and tells where the answer comes. `is_last`: shards end with it.
+    pub fn ask(&self, is_last: bool) -> Result<Receiver<Result<Taken>>> {
         let (asker, answer) = channel();
         self.ends.fetch_or(is_last, Ordering::SeqCst);
         let asked = self.asked.lock().expect("no panic under this lock").send((is_last, asker));
-        asked.map_err(|_| gone())?;
-        answer.recv().map_err(|_| gone())?
+        asked.map(|()| answer).map_err(|_| server_ends())
+    }
+
+    /// Takes one now.
+    pub fn take(&self, is_last: bool) -> Result<Taken> {
+        self.ask(is_last)?.recv().map_err(|_| server_ends())?
     }
 
     /// What the thread does: takes snapshots when it is asked to, and when it is time.
-    pub fn run(&self, shared: &Shared, asked: &Receiver<(bool, Asker)>, stop: &AtomicBool) {
+    pub fn run(&self, shared: &Shared, asked: &Asked, stop: &AtomicBool) {
         let mut due = self.config.every.map(|every| Instant::now() + every);
         loop {
             let left = due.map_or(Duration::from_millis(500), |due| {
@@ -223,6 +236,10 @@ impl Snapshots {
             }
         }
     }
+}
+
+fn server_ends() -> Error {
+    Error::new(ErrorKind::Unavailable, "snapshot", "the server ends")
 }
 
 /// What there is to be described.

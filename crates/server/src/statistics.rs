@@ -100,6 +100,16 @@ impl MemoryByKind {
     }
 }
 
+/// How often clients of a namespace have read so far.
+pub(crate) fn reads(shared: &Shared, namespace: &Namespace) -> u64 {
+    let clients = shared.clients.lock().expect("no panic under this lock");
+    let here = clients.iter().filter(|client| client.namespace.name == namespace.name);
+    let here = here.fold(0u64, |sum, client| sum.wrapping_add(client.counter(0)));
+    let gone = shared.gone.lock().expect("no panic under this lock");
+    let gone = gone.iter().filter(|((of, _), _)| *of == namespace.name);
+    gone.fold(here, |sum, (_, counters)| sum.wrapping_add(counters[0]))
+}
+
 /// Statistics of a namespace, and what of the server is everybody's.
 pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
     let mut tables_left = ORDERED_LISTED;
@@ -170,6 +180,10 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         });
         (fabric.to_string(), sums)
     });
+    let mirror = namespace.mirrored.as_ref().map(|mirrored| {
+        let applied: Vec<u64> = namespace.shards.iter().map(|shard| shard.applied().record).collect();
+        mirrored.standing.json(&applied)
+    });
     let not_listed = sessions().count().saturating_sub(CLIENTS_LISTED);
     let clients: Vec<Value> = sessions()
         .take(CLIENTS_LISTED)
@@ -216,6 +230,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "snapshots": shared.snapshots.as_ref().map(Snapshots::json),
         "wal": shared.wal.as_ref().map(|wal| wal.json()),
+        "mirror": mirror,
+        "mirrors": shared.feeds.json(namespace),
         "shards": shards,
         "memory_by_kind": by_kind.json(),
         "table_numbers": numbers.collect::<Vec<_>>(),

@@ -260,7 +260,7 @@ impl Drop for StoreDirectory {
 }
 
 /// Makes a directory that is there after a power cut too, with all that is made durable in it.
-fn make_directory(path: &Path) -> std::io::Result<()> {
+pub(crate) fn make_directory(path: &Path) -> std::io::Result<()> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
     fs::create_dir_all(path)?;
@@ -269,6 +269,17 @@ fn make_directory(path: &Path) -> std::io::Result<()> {
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
     }
     Ok(())
+}
+
+/// Replaces what a file says by one line, so that the file says all of one or of the other after a power cut,
+/// too. `next`: the name of the new file until then.
+pub(crate) fn replace_line(directory: &Path, (name, next): (&str, &str), line: &str) -> std::io::Result<()> {
+    let next = directory.join(next);
+    let mut file = File::create(&next)?;
+    writeln!(file, "{line}")?;
+    file.sync_all()?;
+    fs::rename(&next, directory.join(name))?;
+    File::open(directory)?.sync_all()
 }
 
 /// What the file says.

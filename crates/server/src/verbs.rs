@@ -113,7 +113,7 @@ impl VerbsThread {
         (ticket, seat): (&[u8; 16], u32),
         mailboxes: Vec<Place>,
     ) -> std::io::Result<Frame> {
-        let Greeted { number, namespace, caller, may_write, .. } = client;
+        let Greeted { number, namespace, caller, access, .. } = client;
         let shards = namespace.first_in_agent..namespace.first_in_agent + namespace.shards.len();
         let no_memory = || std::io::Error::other("it has no memory for another client now; try again");
         let inboxes = namespace.shards.iter().map(|_| Span::try_private(MAILBOX_BYTES).ok_or_else(no_memory));
@@ -127,7 +127,7 @@ impl VerbsThread {
                 inbox: inbox.clone(),
                 outbox: Outbox::Verbs(link),
                 caller: *caller,
-                may_write: *may_write,
+                access: *access,
             });
         }
         let mut clients = shared.clients.lock().expect("no panic under this lock");

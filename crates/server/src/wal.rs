@@ -15,6 +15,7 @@
 
 mod replay;
 mod reshard;
+mod tail;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
+use kelix_image::Committed;
 use kelix_image::words::full_fence;
 use kelix_log::files::{Batch, Directory, FILE_BYTES, Feed, Log, LogWriter};
 use kelix_log::{LogControl, LogSleep, LogState, ShardLog};
@@ -36,10 +38,11 @@ use crate::namespace::Namespace;
 use crate::server::Shared;
 use crate::snapshots::BeginError;
 use crate::store::StoreDirectory;
-use replay::{Layout, Replay};
+use replay::Replay;
 
-pub(crate) use replay::{Replayed, Shadow};
+pub(crate) use replay::{Layout, Replayed, Shadow};
 pub use reshard::{Reshard, ReshardStep, Resharded, reshard_log};
+pub(crate) use tail::{LogTail, Tailed};
 
 /// How long what was written may wait for a sync where nobody waits for it. Writes are on the disk twice as
 /// late at most, for a sync takes its time.
@@ -87,6 +90,7 @@ pub(crate) struct LogFiles {
     /// The directory, and the number of the store.
     directory: PathBuf,
     store: u64,
+    of_mirror: bool,
     pub shards: ShardsLog,
 }
 
@@ -97,12 +101,30 @@ type Streams = (LogWriter, Vec<(usize, Feed)>);
 impl LogFiles {
     /// Opens the log of a store, which may have none yet.
     pub fn open(config: &WalConfig, store: &StoreDirectory) -> Result<LogFiles> {
+        LogFiles::of(config, store, (LogControl::new(), false))
+    }
+
+    /// The same of a mirror's, which writes what it applies in batches of this control.
+    pub fn of_mirror(config: &WalConfig, store: &StoreDirectory, control: LogControl) -> Result<LogFiles> {
+        LogFiles::of(config, store, (control, true))
+    }
+
+    fn of(
+        config: &WalConfig,
+        store: &StoreDirectory,
+        (control, of_mirror): (LogControl, bool),
+    ) -> Result<LogFiles> {
         store.check_one_writer()?;
         let log = Log::open(Box::new(Directory(store.path().to_path_buf())))?;
         let durability = config.durability;
-        let shards = ShardsLog { control: LogControl::new(), durability, waker: LogWaker::default() };
+        let shards = ShardsLog { control, durability, waker: LogWaker::default() };
         let directory = store.path().to_path_buf();
-        Ok(LogFiles { log, config: config.clone(), directory, store: store.number, shards })
+        Ok(LogFiles { log, config: config.clone(), directory, store: store.number, of_mirror, shards })
+    }
+
+    /// Which namespaces the log has, if there is one.
+    pub fn layout(&self) -> Result<Option<Layout>> {
+        Layout::of_log(&self.log)
     }
 
     /// Replays what is behind a base ([`Replay::run`]).
@@ -113,7 +135,7 @@ impl LogFiles {
         seed: &dyn Fn() -> Result<u64>,
     ) -> std::result::Result<Replayed, BeginError> {
         let (directory, store, until) = (&self.directory, self.store, self.config.until);
-        let replay = Replay { log: &self.log, directory, store, served, until };
+        let replay = Replay { log: &self.log, directory, store, served, until, of_mirror: self.of_mirror };
         replay.run(base, &|_| seed())
     }
 
@@ -135,13 +157,17 @@ impl LogFiles {
         }
         ends.sort_unstable_by_key(|(index, ..)| *index);
         let logs = ends.iter().map(|(.., end)| end.log().clone()).collect();
-        let wal = Wal::new(self.shards.clone(), layout.clone(), logs, report, base_bytes);
+        let place = (self.directory, life);
+        let wal = Wal::new(place, self.shards.clone(), layout.clone(), logs, report, base_bytes);
         if self.config.until.is_some() {
+            // Nobody follows what is done, so no answer waits for the disk.
+            wal.shards.iter().for_each(|shard| shard.set_durable(Committed::ALL));
             self.shards.control.set_state(LogState::Full);
             return Ok((Wal { is_of_the_past: true, ..wal }, None));
         }
         let writer =
             LogWriter::create(self.log, replay::identity(&layout, self.store, life), position, FILE_BYTES)?;
+        wal.note_written(&writer);
         Ok((wal, Some((writer, ends.into_iter().map(|(_, number, end)| (number, end)).collect()))))
     }
 }
@@ -196,6 +222,15 @@ pub(crate) struct ShardsLog {
     pub waker: LogWaker,
 }
 
+/// How far the log was written.
+#[derive(Clone, Default)]
+struct Written {
+    /// The number of the last batch.
+    batch: u64,
+    /// The last record of each shard of the log.
+    sequences: Vec<u64>,
+}
+
 /// How it goes with the log.
 #[derive(Clone, Default)]
 struct Standing {
@@ -214,6 +249,9 @@ struct Standing {
 
 /// The log, as the rest of the server sees it.
 pub(crate) struct Wal {
+    directory: PathBuf,
+    /// The lineage of its records: a random number of this server's log, which its files tell.
+    life: u64,
     shards_log: ShardsLog,
     layout: Layout,
     /// For each shard of the log, the logs of which say what is on the disk.
@@ -221,6 +259,7 @@ pub(crate) struct Wal {
     /// What was replayed, for who asks.
     replayed: Value,
     standing: Mutex<Standing>,
+    last: Mutex<Written>,
     /// Somebody waits until all that is in the streams is on the disk.
     is_wanted: AtomicBool,
     /// Bytes that had been written when the last base was taken, and its length.
@@ -237,6 +276,7 @@ pub(crate) struct Wal {
 impl Wal {
     /// A log of shards in its order, which a server began by replaying.
     fn new(
+        (directory, life): (PathBuf, u64),
         shards_log: ShardsLog,
         layout: Layout,
         shards: Vec<ShardLog>,
@@ -244,11 +284,14 @@ impl Wal {
         base_bytes: u64,
     ) -> Wal {
         Wal {
+            directory,
+            life,
             shards_log,
             layout,
             shards,
             replayed,
             standing: Mutex::default(),
+            last: Mutex::default(),
             is_wanted: AtomicBool::new(false),
             base: Mutex::new((0, base_bytes)),
             written: AtomicU64::new(0),
@@ -261,6 +304,15 @@ impl Wal {
 
     fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
         self.standing.lock().expect("no panic under this lock")
+    }
+
+    /// All that a writer has written can be read.
+    fn note_written(&self, writer: &LogWriter) {
+        let mut last = self.last.lock().expect("no panic under this lock");
+        last.batch = writer.written();
+        // Its memory is used again.
+        last.sequences.clear();
+        last.sequences.extend_from_slice(writer.sequences());
     }
 
     /// How it goes with it, for statistics.
@@ -324,23 +376,39 @@ impl Wal {
     /// Waits until records up to these, of shards of the namespaces that are served, are on the disk, unless
     /// the log takes nothing now.
     pub fn sync_up_to(&self, shared: &Shared, records: &[(Which, u64)]) -> Result<()> {
-        let began = Instant::now();
         let durable = |(which, wanted): &(Which, u64)| {
             let name = &shared.namespaces[usize::from(which.namespace)].name;
             let index = self.layout.index(name, usize::from(which.shard)).expect("a shard of the log");
             self.shards[index].durable() >= *wanted
         };
         // A base that is ahead of its log is good, too: all the better where the log goes no further.
-        while !records.iter().all(durable) && self.shards_log.control.state() == LogState::Writes {
+        let takes = || self.shards_log.control.state() == LogState::Writes;
+        self.wait_for_log("snapshot", || !takes() || records.iter().all(durable))
+    }
+
+    /// Has the thread write and sync what there is until that is done.
+    fn wait_for_log(&self, operation: &'static str, is_done: impl Fn() -> bool) -> Result<()> {
+        let began = Instant::now();
+        while !is_done() {
             self.is_wanted.store(true, Ordering::SeqCst);
             self.shards_log.waker.wake();
             if began.elapsed() > PATIENCE {
                 let context = "what is in it is not on the disk of the log";
-                return Err(Error::new(ErrorKind::Unavailable, "snapshot", context));
+                return Err(Error::new(ErrorKind::Unavailable, operation, context));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+
+    /// What tells how much of a namespace's shards is on the disk, where what is not does not count; else
+    /// nothing.
+    pub fn committed_by(&self, namespace: &Namespace) -> Vec<ShardLog> {
+        if self.shards_log.durability != Durability::Commit || self.is_of_the_past {
+            return Vec::new();
+        }
+        let index = |shard| self.layout.index(&namespace.name, shard).expect("a shard of the log");
+        (0..namespace.shards.len()).map(|shard| self.shards[index(shard)].clone()).collect()
     }
 
     /// A base of so many bytes was taken. Files go that none of those needs which are kept, of which this is
@@ -405,10 +473,14 @@ impl LogThread {
     fn turn(&mut self) -> Result<bool> {
         self.prepare()?;
         if self.batch.is_empty() {
-            let later = self.wal.shards_log.control.begin_batch();
             self.batch.begin();
-            for (shard, feed) in (0..).zip(&mut self.feeds) {
-                feed.gather(shard, later, &mut self.batch)?;
+            let (feeds, batch) = (&mut self.feeds, &mut self.batch);
+            let has_gathered = self.wal.shards_log.control.gather(|later| {
+                let mut feeds = (0..).zip(&mut *feeds);
+                feeds.try_fold(true, |all, (shard, feed)| Ok(all & feed.gather(shard, later, batch)?))
+            })?;
+            if !has_gathered {
+                feeds.iter_mut().try_for_each(Feed::drain)?;
             }
         }
         let has_written = !self.batch.is_empty() && self.write()?;
@@ -435,6 +507,7 @@ impl LogThread {
             }
             Ok(_) => self.batch.begin(),
         }
+        self.wal.note_written(&self.writer);
         if self.looked.is_some() && !self.writer.needs_next() {
             self.note_room();
         }

@@ -39,6 +39,12 @@ impl Shard {
                 None => {}
             }
         }
+        if self.mirrored.is_some() {
+            // The rest is the memory of another shard, which knows what is used of it.
+            used.slots.retain(|(kind, _)| kind.is_model());
+            used.runs.clear();
+            return store.image.audit(&used);
+        }
         for client in self.clients.iter() {
             used.runs.extend(client.upload.iter().flat_map(Upload::runs));
         }

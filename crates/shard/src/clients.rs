@@ -30,9 +30,10 @@ use crate::datasets::Numbers;
 use crate::deduplication::{Departed, History};
 use crate::held::Held;
 use crate::large::Upload;
-use crate::recorder::Reached;
+use crate::recorder::{Reached, Recorder};
 use crate::request::Task;
 use crate::shard::ClientParameters;
+use crate::store::Store;
 use crate::waiting::PARKED_MAX;
 
 /// Steps without a request after which a client is no longer looked at in each.
@@ -61,6 +62,8 @@ pub(crate) struct Client {
     history: Option<History>,
     pub connection: u64,
     pub may_write: bool,
+    /// It is told with each answer which record has all that the answer tells of.
+    tells_sequence: bool,
     /// It may have handles of tables that were dropped later than so many.
     pub knows: u64,
     /// It has sent nothing in so many steps, while it was among the recent ones.
@@ -196,7 +199,8 @@ impl Clients {
 
     /// A client's mailboxes are connected, and it has no other connection any more.
     pub fn join(&mut self, peer: PeerId, parameters: ClientParameters, numbers: &Numbers, journal: &Journal) {
-        let ClientParameters { ordered_placement, connection, caller, may_write } = parameters;
+        let ClientParameters { ordered_placement, connection, caller, may_write, tells_sequence } =
+            parameters;
         let history = caller.map(|caller| self.departed.take(caller));
         if let Some(history) = &history {
             journal.event(event::CALLER, &history.caller_words());
@@ -221,6 +225,7 @@ impl Clients {
             history,
             connection,
             may_write,
+            tells_sequence,
             knows,
             quiet: 0,
         });
@@ -382,22 +387,29 @@ impl Clients {
         fabric: &mut impl Mailbox,
         task: &Task,
         frame: &mut FrameBuffer,
-        journal: &Journal,
+        (store, recorder): (&Store, &Recorder),
     ) {
         if let Some(sequence) = task.shape.head.sequence {
             if let Some(history) = self.get_mut(task.peer).and_then(|client| client.history.as_mut()) {
                 let reply = Reply::parse(frame.payload()).expect("an answer of this shard");
                 history.note(sequence.number, reply.head);
+                let journal = store.image.journal();
                 journal.event(event::ANSWER, &history.answer_words(sequence.number, &reply.head));
             }
         }
-        self.reply(fabric, task, frame);
+        self.reply(fabric, task, frame, (store, recorder));
     }
 
-    /// Replies to a request: when what it did is a record, where that is logged.
-    pub fn reply(&mut self, fabric: &mut impl Mailbox, task: &Task, frame: &mut FrameBuffer) {
+    /// Replies to a request: when what it did is a record, where that is logged or mirrored.
+    pub fn reply(
+        &mut self,
+        fabric: &mut impl Mailbox,
+        task: &Task,
+        frame: &mut FrameBuffer,
+        (store, recorder): (&Store, &Recorder),
+    ) {
         if !self.held.is_on() {
-            self.post(fabric, task.peer, frame);
+            self.post(fabric, task.peer, frame, || recorder.reached(store).covers);
         } else if let Some(client) = self.get_mut(task.peer) {
             client.held += 1;
             self.held.hold(task, frame);
@@ -413,19 +425,29 @@ impl Clients {
             return false;
         }
         let wakes = self.held.end_record(reached);
-        while let Some((peer, mut frame)) = self.held.next(reached.in_stream) {
+        while let Some((peer, mut frame, sequence)) = self.held.next(reached.in_stream) {
             if let Some(client) = self.get_mut(peer) {
                 client.held -= 1;
             }
-            self.post(fabric, peer, &mut frame);
+            self.post(fabric, peer, &mut frame, || sequence);
             self.held.give_back(frame);
         }
         wakes
     }
 
-    /// Posts a reply; if the client's ring is full it waits in the backlog.
-    fn post(&mut self, fabric: &mut impl Mailbox, peer: PeerId, frame: &mut FrameBuffer) {
+    /// Posts a reply, with the record that has all that the reply tells of, if the client wants to know that.
+    /// If the client's ring is full the reply waits in the backlog.
+    fn post(
+        &mut self,
+        fabric: &mut impl Mailbox,
+        peer: PeerId,
+        frame: &mut FrameBuffer,
+        covers: impl FnOnce() -> u64,
+    ) {
         let Some(client) = self.connected[peer.0 as usize].as_mut() else { return };
+        if client.tells_sequence {
+            frame.push(covers());
+        }
         // A writer's fault shows again in the flush, which reports it.
         if !client.backlog.is_empty() || !client.writer.push(fabric, peer, frame).unwrap_or(false) {
             mark!("answer waited for room in a ring");

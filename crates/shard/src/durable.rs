@@ -62,7 +62,7 @@ struct Server {
     writer: LogWriter,
     batch: Batch,
     /// The number of the next batch while one is gathered, and how many shards have been.
-    gathering: Option<(u16, usize)>,
+    gathering: Option<(u64, usize)>,
 }
 
 fn config(number: usize, term: u64) -> ShardConfig {
@@ -115,7 +115,7 @@ impl Server {
                 false
             }
             Some((later, gathered)) if gathered < SHARDS => {
-                self.feeds[gathered].gather(gathered as u32, later, &mut self.batch).unwrap();
+                assert!(self.feeds[gathered].gather(gathered as u32, later, &mut self.batch).unwrap());
                 self.gathering = Some((later, gathered + 1));
                 false
             }

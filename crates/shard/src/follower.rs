@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kelix_image::{Books, MemoryMap, Replica, SegmentSource, Span, event};
+use kelix_image::{Books, Committed, MemoryMap, Replica, SegmentSource, Span, Turn, event};
 use kelix_log::Record;
 use kelix_types::{Error, ErrorKind, Result};
 
@@ -17,8 +17,9 @@ use crate::shard::{Shard, ShardConfig};
 pub struct Follower {
     replica: Replica,
     kept: Vec<u64>,
-    /// Of clients that may ask again, by their numbers.
-    histories: BTreeMap<u64, History>,
+    /// Of clients that may ask again, by their numbers. None, where nobody told what they were answered before:
+    /// whoever only shows the shard needs none.
+    histories: Option<BTreeMap<u64, History>>,
     /// The last record that was applied.
     applied: u64,
     last_incarnation: u64,
@@ -31,7 +32,8 @@ impl Follower {
     }
 
     /// Follows a shard from the record after `applied` on, of which these are the books and what it kept at
-    /// that moment. Its memory is copied with [`Follower::copy`] before the first record.
+    /// that moment. Its memory is copied with [`Follower::copy`] before the first record. What clients were
+    /// answered is passed over.
     pub fn of_books(
         source: Box<dyn SegmentSource>,
         memory_bytes: u64,
@@ -39,7 +41,8 @@ impl Follower {
         applied: u64,
     ) -> Result<Follower> {
         let replica = Replica::of_books(source, memory_bytes, books)?;
-        Ok(Follower::of(replica, kept.to_vec(), applied, books.incarnation))
+        let follower = Follower::of(replica, kept.to_vec(), applied, books.incarnation);
+        Ok(Follower { histories: None, ..follower })
     }
 
     /// Follows a shard from a moment on whose snapshot somebody has: books and what it kept, what it told of
@@ -56,15 +59,27 @@ impl Follower {
         replica.look_for_live();
         let (applied, mut words) = position.split_first().ok_or_else(senseless)?;
         let mut follower = Follower::of(replica, kept.to_vec(), *applied, books.incarnation);
+        let histories = follower.histories.get_or_insert_default();
         while !words.is_empty() {
             let history = History::take_words(&mut words).ok_or_else(senseless)?;
-            follower.histories.insert(history.number(), history);
+            histories.insert(history.number(), history);
         }
         Ok(follower)
     }
 
+    /// Passes over what clients were answered from now on: a mirror, which only shows the shard, needs no
+    /// answers.
+    pub fn forget_clients(&mut self) {
+        self.histories = None;
+    }
+
+    /// Takes new segments from this source from now on.
+    pub fn set_source(&mut self, source: Box<dyn SegmentSource>) {
+        self.replica.set_source(source);
+    }
+
     fn of(replica: Replica, kept: Vec<u64>, applied: u64, last_incarnation: u64) -> Follower {
-        Follower { replica, kept, histories: BTreeMap::new(), applied, last_incarnation }
+        Follower { replica, kept, histories: Some(BTreeMap::new()), applied, last_incarnation }
     }
 
     /// The last record that was applied.
@@ -79,7 +94,17 @@ impl Follower {
 
     /// Bytes of its memory.
     pub fn memory_bytes(&self) -> u64 {
-        self.replica.books(self.last_incarnation).segments.iter().map(|segment| segment.bytes).sum()
+        self.replica.segments().map(|(_, span)| span.bytes()).sum()
+    }
+
+    /// What its memory is. Slots are told of that may never have been used.
+    pub fn books(&self) -> Books {
+        self.replica.books(self.last_incarnation)
+    }
+
+    /// Whether a segment of its memory begins with a granule.
+    pub fn has_segment(&self, first: usize) -> bool {
+        self.replica.segments().any(|(of, _)| of == first)
     }
 
     /// What the shard kept beside its memory.
@@ -105,31 +130,61 @@ impl Follower {
     /// Applies the next record. An error: it is not the next one, or makes no sense, and this follower is of
     /// no use any more.
     pub fn apply(&mut self, record: &Record<'_>) -> Result<()> {
+        self.apply_and(record, |_, _, _| Ok(()))
+    }
+
+    /// The same; `heed` is told of each event where it stands among the stores.
+    pub(crate) fn apply_and(
+        &mut self,
+        record: &Record<'_>,
+        mut heed: impl FnMut(&Replica, u16, &[u64]) -> Result<()>,
+    ) -> Result<()> {
         let damaged = |what: String| Error::new(ErrorKind::Damaged, "apply record", what);
         if record.head.sequence != self.applied + 1 {
             let (applied, sequence) = (self.applied, record.head.sequence);
             return Err(damaged(format!("record {sequence} comes after record {applied}")));
         }
         let Follower { replica, kept, histories, .. } = self;
-        replica.apply(record.notes, |kind, words| {
+        replica.apply(record.notes, |replica, kind, words| {
             match (kind, words) {
+                (event::SEGMENT | event::RETIRED | event::SLAB | event::HEADER | event::AFTER, _) => {}
+                (event::CALLER | event::ANSWER | event::GONE, _) if histories.is_none() => {}
                 (event::CALLER, &[number, complete_from]) => {
+                    let histories = histories.get_or_insert_default();
                     histories.entry(number).or_insert_with(|| History::restored(number, complete_from));
                 }
                 (event::ANSWER, words) => {
                     let known = words
                         .split_first()
-                        .and_then(|(number, answer)| histories.get_mut(number)?.note_words(answer));
+                        .and_then(|(number, answer)| histories.as_mut()?.get_mut(number)?.note_words(answer));
                     known.ok_or_else(|| damaged("an answer makes no sense".to_string()))?;
                 }
-                (event::GONE, [number]) => drop(histories.remove(number)),
+                (event::GONE, [number]) => drop(histories.as_mut().and_then(|of| of.remove(number))),
                 (event::KEPT, words) => *kept = words.to_vec(),
                 _ => return Err(damaged(format!("an event of kind {kind} is not known to this release"))),
             }
-            Ok(())
+            heed(replica, kind, words)
         })?;
         (self.applied, self.last_incarnation) = (record.head.sequence, record.head.last_incarnation);
         Ok(())
+    }
+
+    /// The last record that was applied, and the last incarnation up to there.
+    pub fn end(&self) -> Committed {
+        Committed { record: self.applied, incarnation: self.last_incarnation }
+    }
+
+    pub(crate) fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// From now on takes note of what becomes of objects.
+    pub(crate) fn watch(&mut self) {
+        self.replica.watch();
+    }
+
+    pub(crate) fn take_turns(&mut self, turns: &mut Vec<Turn>) {
+        self.replica.take_turns(turns);
     }
 
     /// The shard goes on here, in an image whose header page stands in `header`. Its next record follows the
@@ -141,7 +196,7 @@ impl Follower {
         let is_live = |place| live.has(place);
         let origin = Origin { books: &books, kept: &kept, is_live: &is_live };
         let mut shard = Shard::restore_from(config, header, source, origin, |_| Ok(()))?;
-        shard.clients.restore_histories(histories.into_values());
+        shard.clients.restore_histories(histories.unwrap_or_default().into_values());
         shard.recorder.go_on_behind(applied);
         Ok(shard)
     }
@@ -172,13 +227,14 @@ impl Follower {
             }
         }
         self.replica.check_live()?;
-        let there = shard.clients.histories();
-        if self.histories.len() != there.len() {
-            return Err(format!("{} histories are here, and {} there", self.histories.len(), there.len()));
+        let (there, Some(here)) = (shard.clients.histories(), &self.histories) else { return Ok(()) };
+        if here.len() != there.len() {
+            return Err(format!("{} histories are here, and {} there", here.len(), there.len()));
         }
-        match there.into_iter().find(|history| {
-            self.histories.get(&history.number()).is_none_or(|here| !here.answers_as(history))
-        }) {
+        match there
+            .into_iter()
+            .find(|history| here.get(&history.number()).is_none_or(|here| !here.answers_as(history)))
+        {
             Some(history) => Err(format!("what client {} was answered differs", history.number())),
             None => Ok(()),
         }
@@ -418,7 +474,7 @@ mod tests {
         let mut world = World::new(alone, 1);
         let (put, get) = (RequestHead::new(Op::Put, 0, table), RequestHead::new(Op::Get, 0, table));
         assert_eq!(world.ask(put, b"key", b"of the table that was dropped").0, Status::Ok);
-        world.alone.shard.handle_order(told.clone());
+        world.alone.shard.handle_order(told.clone(), (0, 0));
         while let Some(next) = world.alone.step().next_ns {
             world.alone.now_ns = world.alone.now_ns.max(next);
         }
@@ -426,7 +482,7 @@ mod tests {
         assert_eq!(world.alone.shard.counters().items, 0);
         assert_eq!(world.ask(get, b"key", &[]).0, Status::Gone);
         // Shard 0 has forgotten it, and this one was not told.
-        world.alone.shard.handle_order(Order::Reconcile { dropped: Vec::new() });
+        world.alone.shard.handle_order(Order::Reconcile { dropped: Vec::new() }, (0, 0));
         assert_eq!(world.ask(get, b"key", &[]).0, Status::Absent);
         assert_eq!(world.ask(put, b"key", b"of another table").0, Status::Ok);
     }

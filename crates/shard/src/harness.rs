@@ -9,11 +9,12 @@ use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS
 use kelix_wire::control::Caller;
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
-    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingShape, RingWriter, Status, View,
-    encode_request,
+    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RequestShape, RingReader, RingShape, RingWriter, Status,
+    View, encode_request,
 };
 
 use crate::datasets::Order;
+use crate::request::Task;
 use crate::shard::{ClientParameters, Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.
@@ -39,8 +40,13 @@ pub struct Harness {
 }
 
 /// The client that is there from the beginning.
-const CLIENT: ClientParameters =
-    ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true };
+pub(crate) const CLIENT: ClientParameters = ClientParameters {
+    ordered_placement: true,
+    connection: 1,
+    caller: None,
+    may_write: true,
+    tells_sequence: false,
+};
 
 impl Harness {
     /// Seed of the key hash.
@@ -139,6 +145,15 @@ impl Harness {
         progress
     }
 
+    /// Has the shard do a request in the middle of a step, which ends with the next one.
+    pub fn handle(&mut self, frame: &FrameBuffer) {
+        let payload = frame.payload().to_vec();
+        let shape = RequestShape::parse(&payload).expect("a request");
+        let hash = self.shard.store.index.hash(shape.head.table, shape.of(&payload).key);
+        let now = Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns };
+        self.shard.handle(now, &mut self.shard_side, &mut Task::new(PEER, payload, shape, hash));
+    }
+
     /// The client goes, whatever it still wanted.
     pub fn leave(&mut self) {
         self.shard.leave(PEER);
@@ -151,6 +166,12 @@ impl Harness {
     /// Another one comes in its place, over this connection.
     pub fn join(&mut self, connection: u64, caller: Option<Caller>, may_write: bool) {
         self.shard.join(PEER, ClientParameters { connection, caller, may_write, ..CLIENT });
+    }
+
+    /// Another one comes in its place that wants to be told of records.
+    pub fn join_told(&mut self) {
+        self.leave();
+        self.shard.join(PEER, ClientParameters { connection: 2, tells_sequence: true, ..CLIENT });
     }
 
     /// Lets an epoch pass.

@@ -1,6 +1,7 @@
 //! Answers that wait for their record.
 //!
-//! Where a shard's changes are logged, answers are sent when what was done has become a record:
+//! Where a shard's changes are logged, or a mirror follows, answers are sent when what was done has become a
+//! record:
 //!
 //! ```text
 //! a request is done -> its answer is held -> the record is in the stream
@@ -14,7 +15,8 @@
 //! 2. A durable answer is not sent before all that it tells of is on the disk: of a write its effect, of a
 //!    read what it found, or did not find ([`Held::next`]).
 //! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
-//!    and tell of the memory ([`Held::next`]).
+//!    and tell of the memory ([`Held::next`]). That is so of writes that were done in the step in which the
+//!    log failed, too, whose record nobody takes any more (`Recorder::end_following`).
 //! 4. Where all answers are durable, readers of the memory are told what is on the disk before an answer is
 //!    sent that says so ([`Held::look_at_disk`]).
 
@@ -55,10 +57,12 @@ struct Answer {
 /// In place of the record of the step under way.
 const UNSEALED: u64 = u64::MAX;
 
-/// The log of a shard, and the answers that wait for it. Without a log none does.
+/// The log of a shard, and the answers that wait for it. Without a log none does, unless a mirror follows.
 #[derive(Default)]
 pub(crate) struct Held {
     log: Option<(ShardLog, Durability)>,
+    /// Somebody follows who gathers batches, so that answers wait for their record, too.
+    is_mirrored: bool,
     /// Whether writes can be logged, when the step began.
     state: LogState,
     /// The last record that answers are sent for which wait for the disk.
@@ -78,10 +82,15 @@ impl Held {
         self.log = Some((log, durability));
     }
 
-    /// Whether answers wait for a log.
+    /// From now on answers wait for their record, until nobody follows any more.
+    pub fn begin_mirror(&mut self) {
+        self.is_mirrored = true;
+    }
+
+    /// Whether answers wait for something.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.log.is_some()
+        self.log.is_some() || self.is_mirrored
     }
 
     /// Answers that wait.
@@ -112,11 +121,13 @@ impl Held {
 
     /// Holds the answer to a request of the step under way. Its frame is left with another memory.
     pub fn hold(&mut self, task: &Task, frame: &mut FrameBuffer) {
-        let Some((_, durability)) = self.log else { return };
         let head = &task.shape.head;
         let frame = std::mem::replace(frame, self.spare.pop().unwrap_or_default());
-        let is_durable = head.durable || durability == Durability::Commit;
-        let is_write = head.op.properties().has_effect;
+        let durability = self.log.as_ref().map(|(_, durability)| *durability);
+        let is_durable = durability.is_some_and(|usual| head.durable || usual == Durability::Commit);
+        // Who holds a generation reads.
+        let properties = head.op.properties();
+        let is_write = properties.needs_writer && properties.has_effect;
         let (peer, id, sequence) = (task.peer, head.id, UNSEALED);
         self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write });
     }
@@ -135,8 +146,8 @@ impl Held {
     /// What was done has become a record, or has yet to. Whether the thread that writes the log is to be
     /// woken.
     pub fn end_record(&mut self, reached: Reached) -> bool {
-        let Some((log, _)) = &self.log else { return false };
         let is_sealed = std::mem::replace(&mut self.sealed, reached.sealed) != reached.sealed;
+        self.is_mirrored &= reached.is_followed;
         if self.queue.is_empty() && !is_sealed {
             return false;
         }
@@ -151,6 +162,7 @@ impl Held {
                 self.wanted = reached.covers;
             }
         }
+        let Some((log, _)) = &self.log else { return false };
         let waits = Some(self.wanted).filter(|sequence| *sequence > self.durable);
         if let Some(sequence) = waits {
             log.want(sequence);
@@ -170,13 +182,13 @@ impl Held {
         first.is_durable && (log.durable() >= first.sequence || log.state() == LogState::Failed)
     }
 
-    /// Takes the next answer that can be sent, and for whom it is; its frame goes back with
-    /// [`Held::give_back`].
-    pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer)> {
-        let (log, _) = self.log.as_ref()?;
+    /// Takes the next answer that can be sent, for whom it is, and the record that has all that it tells of;
+    /// its frame goes back with [`Held::give_back`].
+    pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer, u64)> {
         let Answer { sequence, is_durable, is_write, id, .. } = *self.queue.front()?;
         let reached = if is_durable { self.durable } else { in_stream };
-        let has_failed = is_durable && sequence > reached && log.state() == LogState::Failed;
+        let has_failed = || self.log.as_ref().is_some_and(|(log, _)| log.state() == LogState::Failed);
+        let has_failed = is_durable && sequence > reached && has_failed();
         if sequence > reached && !has_failed {
             return None;
         }
@@ -189,7 +201,7 @@ impl Held {
             let head = ReplyHead { id, status: Status::NotDurable, version: 0, location: 0 };
             encode_reply(&mut answer.frame, head);
         }
-        Some((answer.peer, answer.frame))
+        Some((answer.peer, answer.frame, sequence))
     }
 
     /// Keeps the memory of an answer that was sent for another one.
@@ -206,13 +218,14 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use kelix_image::header_word;
-    use kelix_log::{LogControl, Reader, Record};
+    use kelix_log::{Lag, LogControl, Reader, Record};
     use kelix_types::TableId;
     use kelix_wire::control::Caller;
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{Op, Sequence, encode_request};
 
     use super::*;
+    use crate::audit::tests::build;
     use crate::harness::Harness;
 
     const TABLE: TableId = TableId(1);
@@ -221,14 +234,18 @@ mod tests {
         alone: Harness,
         control: LogControl,
         log: ShardLog,
-        reader: Reader,
+        /// Whoever writes the log has it until that fails.
+        reader: Option<Reader>,
     }
 
     fn logged(durability: Durability) -> Logged {
+        logged_from_here(Harness::new(1, &Mailboxes::default()), durability)
+    }
+
+    fn logged_from_here(mut alone: Harness, durability: Durability) -> Logged {
         let control = LogControl::new();
-        let mut alone = Harness::new(1, &Mailboxes::default());
         let log = control.shard(alone.shard.end());
-        let reader = alone.shard.write_log(log.clone(), durability);
+        let reader = Some(alone.shard.write_log(log.clone(), durability));
         // What every shard tells a new follower.
         alone.step();
         log.set_durable(alone.shard.end());
@@ -241,10 +258,23 @@ mod tests {
             self.log.set_durable(Committed { record, ..self.alone.shard.end() });
         }
 
+        /// All records so far are.
+        fn set_all_durable(&mut self) {
+            self.alone.step();
+            self.set_durable(self.alone.shard.sequence());
+            self.alone.step();
+        }
+
+        /// The log fails, and whoever wrote it goes.
+        fn fail(&mut self) {
+            self.control.set_state(LogState::Failed);
+            self.reader = None;
+        }
+
         /// The last record in the stream.
         fn last_record(&mut self) -> u64 {
             let mut words = Vec::new();
-            self.reader.read(&mut words, usize::MAX).unwrap();
+            self.reader.as_mut().expect("a log").read(&mut words, usize::MAX).unwrap();
             let (mut rest, mut last) = (&words[..], 0);
             while let Some((record, behind)) = Record::split(rest).unwrap() {
                 (last, rest) = (record.head.sequence, behind);
@@ -325,7 +355,7 @@ mod tests {
         logged.alone.step();
         assert_eq!((logged.answer(), told(&logged)), (Some(Status::Ok), [end.incarnation, end.record]));
         assert_eq!(logged.ask(put()), None);
-        logged.control.set_state(LogState::Failed);
+        logged.fail();
         logged.alone.step();
         assert_eq!(told(&logged), [u64::MAX; 2], "reads by message tell of the memory, too");
     }
@@ -380,7 +410,7 @@ mod tests {
         assert_eq!(logged.answer(), Some(Status::Ok));
         assert_eq!(logged.ask(counted(2, false)), None);
         assert_eq!(logged.ask(get()), None);
-        logged.control.set_state(LogState::Failed);
+        logged.fail();
         logged.alone.step();
         assert_eq!((logged.answer(), logged.answer()), (Some(Status::NotDurable), Some(Status::Ok)));
         assert_eq!(logged.ask(counted(3, false)), Some(Status::ReadOnly));
@@ -390,6 +420,44 @@ mod tests {
             "nor is it when it is asked again"
         );
         assert_eq!(logged.ask(get()), Some(Status::Ok));
+    }
+
+    /// What a step had done was forgotten where nobody followed any more at its end, since the log had failed
+    /// meanwhile, and passed for what the record before had. That was on the disk, and so clients were told
+    /// that their writes were.
+    #[test]
+    fn what_was_done_in_the_step_in_which_the_log_failed_is_not_certain() {
+        let mut logged = logged(Durability::Commit);
+        logged.alone.leave();
+        logged.alone.join(2, Some(Caller { number: 7, again: false }), true);
+        logged.set_all_durable();
+        let on_disk = logged.alone.shard.sequence();
+        let counted = |again| RequestHead { sequence: Some(Sequence { number: 1, again }), ..put() };
+        let mut frame = FrameBuffer::default();
+        encode_request(&mut frame, counted(false), b"key", b"value");
+        logged.alone.handle(&frame);
+        logged.fail();
+        logged.alone.step();
+        assert_eq!(logged.answer(), Some(Status::NotDurable));
+        assert_eq!(logged.ask(counted(true)), Some(Status::NotDurable), "nor is it when it is asked again");
+        assert_eq!(logged.ask(get()), Some(Status::Ok));
+        // A base that is taken now is not of the state in which the log ends.
+        assert!(logged.alone.shard.sequence() > on_disk);
+    }
+
+    /// To hold a generation counted as a write, so no view could be opened where a log had failed.
+    #[test]
+    fn generations_can_be_held_where_the_log_has_failed() {
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let of = build(&mut alone, TableId(2));
+        alone.call(RequestHead { op: Op::Switch, ..of }, &[], &[]);
+        let mut logged = logged_from_here(alone, Durability::Commit);
+        logged.set_all_durable();
+        assert_eq!(logged.ask(put()), None);
+        logged.fail();
+        logged.alone.step();
+        assert_eq!(logged.answer(), Some(Status::NotDurable));
+        assert_eq!(logged.ask(RequestHead { op: Op::Hold, ..of }), Some(Status::Ok));
     }
 
     #[test]
@@ -411,6 +479,103 @@ mod tests {
         let payload = alone.answer().unwrap();
         assert_eq!(Reply::parse(&payload).unwrap().head.status, Status::NoLog);
         alone.call(put(), b"key", b"value");
+    }
+
+    /// What a client that wants to be told was told last: the status, and the record.
+    fn told(alone: &mut Harness, head: RequestHead) -> Option<(Status, u64)> {
+        let mut frame = FrameBuffer::default();
+        encode_request(&mut frame, head, b"key", b"value");
+        alone.send(&mut frame);
+        let mut payload = Vec::new();
+        alone.pop(&mut payload).then(|| {
+            let reply = Reply::parse(&payload).unwrap();
+            (reply.head.status, *reply.item.last().expect("the record"))
+        })
+    }
+
+    /// Whatever a copy has that somebody begins now or later, an answer tells of no record that the copy is
+    /// taken to have while it lacks some of what the answer tells of.
+    #[test]
+    fn answers_tell_their_record() {
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        alone.join_told();
+        assert_eq!(told(&mut alone, put()), Some((Status::Ok, 1)), "the next one, while nobody follows");
+        assert_eq!(told(&mut alone, get()), Some((Status::Ok, 1)));
+        let batches = LogControl::new();
+        let mut reader = alone.shard.feed(&batches);
+        assert_eq!((alone.shard.sequence(), alone.shard.covers()), (1, 1), "books that have it");
+        alone.step();
+        assert_eq!(alone.shard.sequence(), 2, "what every shard tells a new follower");
+        assert_eq!(told(&mut alone, put()), Some((Status::Ok, 3)));
+        assert_eq!(told(&mut alone, get()), Some((Status::Ok, 3)));
+        let later = batches.begin_batch() as u16;
+        assert_eq!(told(&mut alone, put()), Some((Status::Ok, 4)));
+        let mut words = Vec::new();
+        reader.read(&mut words, usize::MAX).unwrap();
+        let (mut rest, mut heads) = (&words[..], Vec::new());
+        while let Some((record, behind)) = Record::split(rest).unwrap() {
+            heads.push((record.head.sequence, record.head.batch));
+            rest = behind;
+        }
+        assert_eq!(heads, [(2, 0), (3, 0), (4, later)]);
+        // Who follows beside somebody else begins behind the last one.
+        let snapshot = alone.shard.follow(Lag::Wait);
+        assert_eq!(alone.shard.sequence(), 4);
+        drop((reader, snapshot));
+        assert_eq!(told(&mut alone, put()), Some((Status::Ok, 5)));
+        assert_eq!(told(&mut alone, get()), Some((Status::Ok, 5)));
+        let _reader = alone.shard.feed(&batches);
+        assert_eq!(alone.shard.sequence(), 5);
+    }
+
+    /// A client that does not want to know is told nothing, and nothing is counted for it.
+    #[test]
+    fn who_does_not_ask_for_records_is_not_told() {
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let mut frame = FrameBuffer::default();
+        encode_request(&mut frame, put(), b"key", b"value");
+        alone.send(&mut frame);
+        assert_eq!(alone.answer().unwrap().len(), 3);
+        let _reader = alone.shard.feed(&LogControl::new());
+        assert_eq!(alone.shard.sequence(), 0);
+    }
+
+    #[test]
+    fn answers_wait_for_their_record_while_a_mirror_follows() {
+        let mut alone = Harness::with(1, 256 << 20, &Mailboxes::default());
+        alone.join_told();
+        let batches = LogControl::new();
+        let mut reader = alone.shard.feed(&batches);
+        alone.step();
+        // Somebody who counts and makes no room holds all back: an answer, too.
+        let snapshot = alone.shard.follow(Lag::Wait);
+        let (mut words, value) = (Vec::new(), vec![7; 16 << 10]);
+        let mut frame = FrameBuffer::default();
+        let mut puts = 0;
+        while !alone.shard.is_behind() {
+            assert!(puts < 2000, "the stream has no end");
+            encode_request(&mut frame, put(), b"key", &value);
+            alone.send(&mut frame);
+            let is_answered = alone.pop(&mut words);
+            assert_eq!(is_answered, !alone.shard.is_behind());
+            reader.read(&mut Vec::new(), usize::MAX).unwrap();
+            puts += 1;
+        }
+        assert!(alone.shard.owes_answers());
+        drop(snapshot);
+        alone.step();
+        assert!(alone.pop(&mut words) && !alone.shard.owes_answers());
+        let durable = RequestHead { durable: true, ..put() };
+        let refused = told(&mut alone, durable).unwrap();
+        assert_eq!(refused.0, Status::NoLog, "a mirror is no log");
+        assert_eq!(told(&mut alone, RequestHead { durable: true, ..get() }).unwrap().0, Status::Ok);
+        // Nobody follows any more: no record comes that an answer could wait for.
+        drop(reader);
+        for _ in 0..3 {
+            let sequence = alone.shard.sequence();
+            assert_eq!(told(&mut alone, put()), Some((Status::Ok, sequence + 1)));
+        }
+        assert!(!alone.shard.clients.held.is_on());
     }
 
     /// A client that sends on without waiting holds its own ring back, and no memory of the server's; when it

@@ -115,13 +115,15 @@ impl Shard {
         match allowed.and_then(|()| self.refuse_unlogged(task)) {
             Err(answer) => {
                 encode_reply(&mut frame, answer);
-                self.clients.reply(fabric, task, &mut frame);
+                self.clients.reply(fabric, task, &mut frame, (&self.store, &self.recorder));
             }
             Ok(()) => {
                 self.requests.tried += 1;
                 task.order = self.requests.tried;
                 match self.try_once(now, fabric, task, &mut frame) {
-                    Ok(()) => self.clients.answer(fabric, task, &mut frame, self.store.image.journal()),
+                    Ok(()) => {
+                        self.clients.answer(fabric, task, &mut frame, (&self.store, &self.recorder));
+                    }
                     Err(no_room) => self.wait_for_room(now, fabric, task, no_room, &mut frame),
                 }
             }
@@ -134,7 +136,10 @@ impl Shard {
     fn authorise(&self, task: &Task) -> Result<(), ReplyHead> {
         let RequestHead { id, op, .. } = task.shape.head;
         let may_write = || self.clients.get(task.peer).is_none_or(|client| client.may_write);
-        if op.properties().needs_writer && !may_write() {
+        let properties = op.properties();
+        // A mirror changes nothing by itself; its clients ask the server that it follows.
+        let is_refused = properties.needs_writer && !may_write() || properties.has_effect && self.is_mirror();
+        if is_refused {
             return Err(ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
         }
         Ok(())
@@ -211,7 +216,9 @@ impl Shard {
             Op::LargeCommit => large::commit(store, clients.upload(peer), task.order, &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
             Op::Used => {
-                let version = store.hear(task.request().body);
+                let words = task.request().body.chunks_exact(8);
+                let words = words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+                let version = store.hear(words);
                 Ok(Answer { status: Status::Ok, version, location: 0 })
             }
             Op::Intern => datasets.intern(store, &task.request()),

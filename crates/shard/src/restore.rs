@@ -295,6 +295,13 @@ pub(crate) mod tests {
             assert_eq!(self.alone.shard.counters().items, model.len() as u64);
             self.model = model;
         }
+
+        /// The same on another shard, which is returned.
+        pub fn check_on(&mut self, other: Harness) -> Harness {
+            let own = std::mem::replace(&mut self.alone, other);
+            self.check();
+            std::mem::replace(&mut self.alone, own)
+        }
     }
 
     /// Copies an image while it changes, a bit here and a bit there, and takes notes of the changes; what is

@@ -1,9 +1,10 @@
 //! The shard's state and its step: take requests, execute, reply, keep house.
 
+use crate::follower::Follower;
 use kelix_fabric::{Clock, Mailbox, PeerId};
-use kelix_image::{Committed, Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
+use kelix_image::{Books, Committed, Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
-use kelix_log::{Lag, Reader, ShardLog};
+use kelix_log::{Lag, LogControl, Reader, Record, ShardLog};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::{Expiry, RequestHead, View, control::Caller};
 
@@ -11,6 +12,7 @@ use crate::clients::{Clients, Departure};
 use crate::datasets::{Datasets, GenerationReport, NumberCounts, Order};
 use crate::evacuation::Evacuation;
 use crate::held::Durability;
+use crate::mirror::Mirrored;
 use crate::recorder::Recorder;
 use crate::request::Requests;
 use crate::store::Store;
@@ -59,7 +61,7 @@ pub struct ShardConfig {
     pub image: ImageConfig,
     /// How long a read view may go without a sign of life.
     pub view_lease_ns: u64,
-    /// Whether items are let go when memory is used up.
+    /// Whether items are let go when memory is used up: by itself, or by the shard that it shows.
     pub is_cache: bool,
 }
 
@@ -74,6 +76,8 @@ pub struct ClientParameters {
     pub caller: Option<Caller>,
     /// Whether it may write.
     pub may_write: bool,
+    /// Whether it is told with each answer which record has all that the answer tells of.
+    pub tells_sequence: bool,
 }
 
 /// What a step did and what comes next.
@@ -145,6 +149,8 @@ pub struct Shard {
     pub(crate) datasets: Datasets,
     /// What followers are told.
     pub(crate) recorder: Recorder,
+    /// Of a mirror: the shard that it shows.
+    pub(crate) mirrored: Option<Box<Mirrored>>,
 }
 
 impl Shard {
@@ -160,15 +166,89 @@ impl Shard {
 
     /// A shard of an image, without clients.
     pub(crate) fn of(config: ShardConfig, image: Image, index: Index) -> Shard {
+        Shard::of_store(config.clone(), Store::new(config, image, index), None)
+    }
+
+    fn of_store(config: ShardConfig, store: Store, mirrored: Option<Box<Mirrored>>) -> Shard {
         Shard {
             clients: Clients::default(),
             requests: Requests::default(),
             parked: ParkedWrites::default(),
             evacuation: Evacuation::new(config.image.segment_bytes_max),
             datasets: Datasets::new(config.view_lease_ns),
-            store: Store::new(config, image, index),
+            store,
             recorder: Recorder::default(),
+            mirrored,
         }
+    }
+
+    // ---- mirrors ----
+
+    /// A shard that shows the one that somebody has followed so far, in an image whose header page stands in
+    /// `header` and whose own part has its segments from `source`.
+    pub fn mirror(
+        follower: Follower,
+        config: ShardConfig,
+        header: Span,
+        source: Box<dyn SegmentSource>,
+    ) -> Result<Shard> {
+        let recorder = Recorder::of_mirror(follower.applied());
+        let (store, mirrored) = Mirrored::begin(follower, config.clone(), header, source)?;
+        Ok(Shard { recorder, ..Shard::of_store(config, store, Some(Box::new(mirrored))) })
+    }
+
+    /// Whether it shows another shard.
+    #[inline]
+    pub fn is_mirror(&self) -> bool {
+        self.mirrored.is_some()
+    }
+
+    /// Of a mirror: what it has followed so far.
+    pub fn follower(&self) -> Option<&Follower> {
+        self.mirrored.as_ref().map(|mirrored| mirrored.follower())
+    }
+
+    /// Of a mirror: what it has followed, which is shown here no more.
+    pub fn into_follower(self) -> Option<Follower> {
+        self.mirrored.map(|mirrored| mirrored.into_follower())
+    }
+
+    /// Of a mirror: applies the next record of the shard that it shows. An error: the record is not the next
+    /// one, makes no sense, or finds no room, and this mirror is of no use any more.
+    pub fn apply(&mut self, record: &Record<'_>, now_ns: u64) -> Result<()> {
+        let mirrored = self.mirrored.as_mut().expect("a mirror");
+        mirrored.apply(&mut self.store, record, now_ns)?;
+        self.recorder.retell(record);
+        Ok(())
+    }
+
+    /// Of a cache: takes note of what a mirror's clients have read there, words of locations, any of which
+    /// may be made up. Returns the epoch of use.
+    pub fn hear(&mut self, locations: &[u64]) -> u64 {
+        self.store.hear(locations.iter().copied())
+    }
+
+    /// Of a mirror of a cache: what is to be passed up to the shard that it shows, if anything is.
+    pub fn take_heard(&mut self) -> Option<Vec<u64>> {
+        self.store.heard.as_mut()?.take()
+    }
+
+    /// Of a mirror of a cache: the shard that it shows has answered what was passed up, in this epoch of use.
+    pub fn set_use_epoch(&mut self, epoch: u64) {
+        if let Some(heard) = &mut self.store.heard {
+            heard.set_epoch(epoch);
+        }
+    }
+
+    /// What tells a key's value from all others that it has: its version, or where there are no items the
+    /// value itself. For checks.
+    pub fn value_or_version(&self, table: TableId, key: &[u8]) -> Option<u64> {
+        let Store { index, image, .. } = &self.store;
+        if !table.kind().has_items() {
+            return Some(index.ordered(table)?.find(image, key)?.second);
+        }
+        let found = index.find(image, index.hash(table, key), table, key);
+        found.is_some().then(|| self.store.version(found))
     }
 
     // ---- clients ----
@@ -180,6 +260,9 @@ impl Shard {
         if let Some(peer) = old {
             mark!("client connected anew before its old connection was over");
             self.leave(peer);
+        }
+        if parameters.tells_sequence {
+            self.recorder.begin_to_tell();
         }
         self.clients.join(peer, parameters, self.datasets.numbers(), self.store.image.journal());
         old
@@ -281,9 +364,30 @@ impl Shard {
         if durability == Durability::Commit {
             self.store.image.begin_commits(self.sequence());
         }
-        self.recorder.write_log(log.clone());
+        self.recorder.begin_log(log.control());
         self.clients.held.begin(log, durability);
         self.follow(Lag::Wait)
+    }
+
+    /// What a mirror applies from now on is logged, in batches of this control.
+    pub fn write_mirrored_log(&mut self, batches: &LogControl) -> Reader {
+        self.recorder.begin_batches(batches);
+        self.follow(Lag::Wait)
+    }
+
+    /// A mirror is fed with all changes from now on: records belong to batches that are gathered, and answers
+    /// wait for their record. The shard does not wait for the mirror.
+    pub fn feed(&mut self, batches: &LogControl) -> Reader {
+        self.recorder.begin_batches(batches);
+        if !self.is_mirror() {
+            self.clients.held.begin_mirror();
+        }
+        self.follow(Lag::LetGo)
+    }
+
+    /// The record that has, or will have, all that has changed.
+    pub fn covers(&self) -> u64 {
+        self.recorder.reached(&self.store).covers
     }
 
     /// Somebody is told of all changes from now on, a record a step.
@@ -309,6 +413,9 @@ impl Shard {
 
     /// The last record and the last incarnation.
     pub fn end(&self) -> Committed {
+        if let Some(follower) = self.follower() {
+            return follower.end();
+        }
         Committed { record: self.sequence(), incarnation: self.store.image.last_incarnation().0 }
     }
 
@@ -317,13 +424,29 @@ impl Shard {
         self.recorder.sequence()
     }
 
-    /// Does what another shard has to tell.
-    pub fn handle_order(&mut self, order: Order) {
+    /// The record that has, or will have, all that was done so far: what orders that it gives come behind.
+    pub fn cause(&self) -> (usize, u64) {
+        let reached = self.recorder.reached(&self.store);
+        let sequence = if reached.is_followed { reached.covers } else { reached.sealed };
+        (self.store.partition.number, sequence)
+    }
+
+    /// Does what another shard has to tell: and which of its records that comes behind ([`Shard::cause`]).
+    pub fn handle_order(&mut self, order: Order, cause: (usize, u64)) {
+        self.recorder.note_cause(&self.store, cause);
         self.datasets.handle_order(&mut self.store, order);
+    }
+
+    /// What the memory is that is told of: of a mirror the other shard's, without models.
+    pub fn books(&self) -> Books {
+        self.follower().map_or_else(|| self.image().books(), Follower::books)
     }
 
     /// What is to be told to the one that goes on with its image ([`Shard::restore`]).
     pub fn kept(&self) -> Vec<u64> {
+        if let Some(follower) = self.follower() {
+            return follower.kept().to_vec();
+        }
         self.datasets.keep(&self.store.tables)
     }
 
@@ -341,6 +464,9 @@ impl Shard {
     pub fn counters(&self) -> ShardCounters {
         let done = &self.store.counters;
         let (waited, refused) = self.parked.counters();
+        // A mirror's count keys of ordered tables by their leaves.
+        let by_leaves = self.store.index.ordered_counts().filter(|_| self.is_mirror());
+        let by_leaves: u64 = by_leaves.map(|(_, counts, _)| counts.keys).sum();
         ShardCounters {
             gets: done.gets,
             scans: done.scans,
@@ -349,7 +475,7 @@ impl Shard {
             deletes: done.deletes,
             requests: self.requests.taken(),
             // The catalogue's own items are nobody's who uses the store.
-            items: done.items - self.store.keys.of(TableId::CATALOGUE),
+            items: done.items + by_leaves - self.store.keys.of(TableId::CATALOGUE),
             expired: done.expired,
             links_repaired: done.links_repaired,
             waited,
@@ -363,7 +489,12 @@ impl Shard {
 
     /// What its memory is used for.
     pub fn memory_use(&self) -> MemoryUse {
-        self.store.image.memory_use()
+        let own = self.store.image.memory_use();
+        let Some(follower) = self.follower() else { return own };
+        // What another shard has, of which that one knows how much is used, and nobody here sets a limit.
+        let shown = follower.memory_bytes();
+        let segments = own.segments + shown;
+        MemoryUse { limit: segments, segments, pages: own.pages + shown, ..own }
     }
 
     /// Writes that wait for memory now.

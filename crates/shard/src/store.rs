@@ -23,6 +23,7 @@ use kelix_wire::{FrameBuffer, ReplyHead, Request, RequestHead, Status, View, enc
 use crate::cache::Cache;
 use crate::datasets::{Overlay, is_overlay, links_to_dropped, mark_overlay};
 use crate::expiry::Expiries;
+use crate::heard::Heard;
 use crate::linked_items::{LinkedItems, has_links};
 use crate::shard::{Now, ShardConfig};
 use crate::tables::Tables;
@@ -112,6 +113,8 @@ pub(crate) struct Store {
     pub tables: Tables,
     /// Marks of items, if items may be let go.
     pub cache: Option<Cache>,
+    /// Of a mirror whose primary may let items go: what clients have read here.
+    pub heard: Option<Heard>,
     /// Where items with links stand of tables that are being filled.
     pub linked: LinkedItems,
     /// How many keys each table without order has.
@@ -132,6 +135,7 @@ impl Store {
             index,
             tables: Tables::default(),
             cache: config.is_cache.then(|| Cache::new(&config.image)),
+            heard: None,
             linked: LinkedItems::default(),
             keys: Counts::default(),
             expiries: Expiries::default(),
@@ -146,7 +150,7 @@ impl Store {
 
     /// The version of a found item, 0 when it is absent.
     #[inline]
-    fn version(&self, found: Option<Found>) -> u64 {
+    pub fn version(&self, found: Option<Found>) -> u64 {
         let Some(found) = found else { return 0 };
         let mut words = [0; 3];
         self.image.slot(found.location).copy_out(0, &mut words);

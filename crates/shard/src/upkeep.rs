@@ -18,6 +18,9 @@ impl Shard {
         fabric: &mut (impl Mailbox + Clock),
         renewed: &mut Option<Vec<u64>>,
     ) -> Option<u64> {
+        if let Some(mirrored) = &mut self.mirrored {
+            return mirrored.upkeep(&mut self.store, now, || fabric.now_ns());
+        }
         // First what gives memory back, then the writes that wait for it, oldest first, then the emptying,
         // which takes some itself.
         let expiry_due = self.expire(now);

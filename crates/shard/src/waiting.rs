@@ -138,6 +138,12 @@ impl Shard {
         for _ in 0..self.parked.writes.len() {
             let ParkedWrite { mut task, mut came } = self.parked.writes.pop_front().expect("counted");
             self.clients.note_unparked(task.peer);
+            // The log may have failed, or its disk may have become full, since the write came.
+            if let Some(status) = self.clients.held.refuse(&task.shape.head) {
+                self.give_up(&task, status, &mut frame);
+                self.clients.reply(fabric, &task, &mut frame, (&self.store, &self.recorder));
+                continue;
+            }
             if served {
                 // An older one took what this one waited for, and left behind what it replaced.
                 came.epoch = self.store.image.epoch();
@@ -147,7 +153,7 @@ impl Shard {
             self.store.set_retrying(false);
             let fate = match tried {
                 Ok(()) => {
-                    self.clients.answer(fabric, &task, &mut frame, self.store.image.journal());
+                    self.clients.answer(fabric, &task, &mut frame, (&self.store, &self.recorder));
                     Fate::Served
                 }
                 Err(no_room) => self.park_or_refuse(now, fabric, &mut task, (no_room, came), &mut frame),
@@ -168,8 +174,10 @@ impl Shard {
     ) -> Fate {
         let peer = task.peer;
         if !may_find_room(&mut self.store, now, no_room, came) {
-            self.refuse(task, frame);
-            self.clients.answer(fabric, task, frame, self.store.image.journal());
+            mark!("write refused for lack of memory");
+            self.parked.refused += 1;
+            self.give_up(task, Status::NoRoom, frame);
+            self.clients.answer(fabric, task, frame, (&self.store, &self.recorder));
             return Fate::Refused;
         }
         self.store.image.hurry();
@@ -178,18 +186,15 @@ impl Shard {
         Fate::Parked
     }
 
-    /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
-    fn refuse(&mut self, task: &Task, frame: &mut FrameBuffer) {
+    /// The answer to a write that is not done. Pieces of a value that cannot be committed go.
+    fn give_up(&mut self, task: &Task, status: Status, frame: &mut FrameBuffer) {
         let request = &task.shape.head;
-        mark!("write refused for lack of memory");
-        self.parked.refused += 1;
         if request.op == Op::LargeCommit {
             if let Some(upload) = large::take(self.clients.upload(task.peer), task.order) {
                 upload.abandon(&mut self.store.image);
             }
         }
-        let head = ReplyHead { id: request.id, status: Status::NoRoom, version: 0, location: 0 };
-        encode_reply(frame, head);
+        encode_reply(frame, ReplyHead { id: request.id, status, version: 0, location: 0 });
     }
 }
 
@@ -221,6 +226,7 @@ mod tests {
     use std::collections::HashMap;
 
     use kelix_image::{Header, ImageConfig, PrivateSegments, Span};
+    use kelix_log::{LogControl, LogState};
     use kelix_types::TableId;
     use kelix_types::limits::{EPOCH_NS, MESSAGE_VALUE_BYTES_MAX, VIEW_LEASE_NS};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
@@ -230,9 +236,11 @@ mod tests {
     };
 
     use super::PARKED_MAX;
+    use crate::harness::CLIENT;
+    use crate::held::Durability;
     use crate::places::Places;
     use crate::request::Task;
-    use crate::shard::{ClientParameters, Now, Shard, ShardConfig};
+    use crate::shard::{Now, Shard, ShardConfig};
 
     const MIB: u64 = 1 << 20;
     const TABLE: TableId = TableId(1);
@@ -277,10 +285,7 @@ mod tests {
         let mut shard =
             Shard::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default()))
                 .unwrap();
-        shard.join(
-            PEER,
-            ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true },
-        );
+        shard.join(PEER, CLIENT);
         // So that segments are emptied for writes that wait, and for nothing else.
         while shard.evacuation.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();
@@ -653,6 +658,40 @@ mod tests {
                     flags(key)
                 );
             }
+            world.shard.audit().unwrap();
+        }
+    }
+
+    /// A write that waited for memory was done, and acknowledged, also where the log had failed meanwhile,
+    /// though none that came then was.
+    #[test]
+    fn a_write_that_waits_is_refused_when_the_log_takes_none_any_more() {
+        for state in [LogState::Writes, LogState::Full, LogState::Failed] {
+            let mut world = world(16 * MIB);
+            world.fill(1000);
+            world.until_quiet();
+            let control = LogControl::new();
+            let log = control.shard(world.shard.end());
+            let reader = Some(world.shard.write_log(log, Durability::Lazy));
+            world.delete(0);
+            let head = world.head(Op::Put);
+            assert_eq!(world.submit(head, b"new", &[7; 1000]), None);
+            assert_eq!(world.shard.parked.len(), 1);
+            control.set_state(state);
+            let _reader = reader.filter(|_| state != LogState::Failed);
+            let mut answer = None;
+            while answer.is_none() {
+                let next = world.step();
+                answer = world.answer(head.id);
+                assert!(answer.is_some() || next.is_some(), "a write waits for nothing");
+            }
+            let (told, found) = match state {
+                LogState::Writes => (Status::Ok, Status::Ok),
+                _ => (Status::ReadOnly, Status::Absent),
+            };
+            assert_eq!(answer, Some(told), "{state:?}");
+            let get = world.head(Op::Get);
+            assert_eq!(world.call(get, b"new", &[]), found, "{state:?}");
             world.shard.audit().unwrap();
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kelix::sim::{Connected, Host};
+use kelix::sim::{Connected, Host, Primary};
 use kelix::{Cost, Error, ErrorKind, Path, Session, SessionOptions, Table, TableId, Version};
 use kelix_types::mark;
 use kelix_wire::control::Caller;
@@ -15,10 +15,12 @@ use crate::history::{Operation, ValueId};
 use crate::plan::{Plan, Theme};
 use crate::random::Random;
 use crate::scheduler::{self, Shared, TaskId};
-use crate::server::{Connecting, Server};
+use crate::server::{Again, Server, Side};
 use crate::value::Shape;
+pub use mirrors::OnMirrors;
 
 pub mod datasets;
+mod mirrors;
 mod operations;
 mod overlays;
 mod record;
@@ -77,6 +79,8 @@ pub struct Stage {
     pub values: Shared<u64>,
     /// Generations that were loaded.
     pub loads: Shared<Vec<datasets::Load>>,
+    /// Of the clients of mirrors.
+    pub on_mirrors: Option<OnMirrors>,
 }
 
 /// One client.
@@ -95,27 +99,49 @@ struct Connection {
     session: Session,
     table: Table,
     line: Line,
+    /// That in which the store began.
     term: u64,
     /// Costs already added to the others'.
     counted: Cost,
 }
 
-/// What a session is connected by at the moment.
+/// What a session is connected by at the moment: to the server, and to the one that this follows.
 #[derive(Clone, Default)]
-struct Line(Shared<Option<(Wire, Bell)>>);
+struct Line(Shared<Option<(Wire, Bell)>>, Shared<Option<Wire>>);
 
 impl Line {
     /// Connects the running task with the server that is in force, or soon will be.
     fn connect(&self, stage: &Rc<Stage>, drift_ppm: i64, host: &Host, caller: Option<Caller>) -> Connected {
-        let again = {
-            let (line, stage, host) = (self.clone(), stage.clone(), host.clone());
-            move |caller| Ok(line.connect(&stage, drift_ppm, &host, Some(caller)))
-        };
         let server = stage.server.borrow().clone();
-        let Connecting { connected, wire, bell } = server.connect(drift_ppm, host.clone(), caller, again);
+        let again: Again = {
+            let (line, stage, host, store) = (self.clone(), stage.clone(), host.clone(), server.store);
+            Box::new(move |caller| {
+                // A read would begin again there, and what it finds be written down as of this store.
+                if caller.is_none() && stage.server.borrow().store != store {
+                    let gone = Error::new(ErrorKind::Unavailable, "connect", "it is another store");
+                    return Err(gone.with_retry(true));
+                }
+                Ok(line.connect(&stage, drift_ppm, &host, caller))
+            })
+        };
+        self.connect_to(&server, stage, (drift_ppm, host), caller, (again, None))
+    }
+
+    fn connect_to(
+        &self,
+        server: &Server,
+        stage: &Stage,
+        (drift_ppm, host): (i64, &Host),
+        caller: Option<Caller>,
+        others: (Again, Option<Primary>),
+    ) -> Connected {
+        // What a connection to a primary rings goes on over another one to its mirror.
+        let before = self.0.borrow().as_ref().filter(|_| others.1.is_some()).map(|(_, bell)| bell.clone());
+        let (wire, bell) = (Wire::sound(), before.unwrap_or_else(|| Bell::of(scheduler::current())));
         stage.wires.borrow_mut().insert(scheduler::current(), wire.clone());
-        *self.0.borrow_mut() = Some((wire, bell));
-        connected
+        *self.0.borrow_mut() = Some((wire.clone(), bell.clone()));
+        let side = Side { drift_ppm, host: host.clone(), wire, bell };
+        server.connect(&side, (caller, false), others)
     }
 
     fn bell(&self) -> Bell {
@@ -124,6 +150,7 @@ impl Line {
 
     fn cut(&self) {
         self.0.borrow().iter().for_each(|(wire, _)| wire.cut());
+        self.1.borrow().iter().for_each(Wire::cut);
     }
 }
 
@@ -265,8 +292,7 @@ impl Client {
     }
 
     fn connect(&mut self) -> Option<Connection> {
-        // What is logged is one store for ever.
-        let term = if self.stage.plan.disk_ns.is_some() { 1 } else { self.stage.server.borrow().term };
+        let term = self.stage.server.borrow().store;
         // Some know only what they learnt by themselves, and that is soon old.
         let alone = self.random.once_in(2);
         let host = if alone { Host::default() } else { self.stage.host.clone() };
@@ -274,13 +300,17 @@ impl Client {
         let caller = self.random.once_in(3).then(|| self.random.below(u64::MAX) + 1);
         let line = Line::default();
         let first = caller.map(|number| Caller { number, again: false });
-        let connected = line.connect(&self.stage, self.drift_ppm, &host, first);
+        let connected = match &self.stage.on_mirrors {
+            None => line.connect(&self.stage, self.drift_ppm, &host, first),
+            Some(_) => line.connect_to_mirror(&self.stage, self.drift_ppm, &host, first).ok()?,
+        };
         // Room for all of the models of an ordered table, for some, for none.
         let model_bytes = [1 << 20, 1 << 20, 3 << 10, 700, 0][self.random.below(5) as usize];
         let options = SessionOptions::default()
             .timeout(Duration::from_nanos(self.stage.plan.timeout_ns))
             .retry_for(Duration::from_nanos(4 * self.stage.plan.timeout_ns))
             .model_bytes(model_bytes);
+        let options = self.options_on_mirrors(options);
         let mut session = kelix::sim::session(connected, options, caller).ok()?;
         if !self.stage.tables.borrow().contains(&term) {
             session.create_table_of(self.stage.plan.table, "table").ok()?;

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 92] = [
+pub const WANTED: [&str; 103] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -25,6 +25,8 @@ pub const WANTED: [&str; 92] = [
     "connection cut",
     "connection delayed",
     "connection lost",
+    "connection of a session on a mirror harmed",
+    "connection to the primary lost",
     "copy of a top model was old",
     "copy of models made anew without tables of no use",
     "copy of models was replaced by another session",
@@ -62,10 +64,15 @@ pub const WANTED: [&str; 92] = [
     "link repaired by a reader",
     "link repaired on a client's word",
     "log failed",
+    "log failed in the middle of a step",
     "log failed under a write",
     "memory audited",
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",
+    "mirror began to be read",
+    "mirror copied anew",
+    "mirror has what its session has seen",
+    "mirror is behind what its session has seen",
     "models copied",
     "models copied by another session",
     "operation answered",
@@ -78,12 +85,16 @@ pub const WANTED: [&str; 92] = [
     "pointer into a segment that is gone",
     "power of a disk lost",
     "read by name",
+    "read on a mirror",
+    "record applied to a mirror",
     "scan led astray",
     "segment emptied for its memory's sake",
     "segment retired",
     "server killed",
     "server superseded",
+    "session on a mirror connected to the primary",
     "session went on over another connection",
+    "session went over to another server",
     "shard began with its log",
     "shard stopped",
     "sub-model added",
@@ -102,14 +113,16 @@ pub const WANTED: [&str; 92] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 9] = [
+const RARE: [&str; 11] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",
     "item of a server that has gone found without models",
     "item with a link to another shard was moved",
     "leaf written anew for another EMPTY pattern",
+    "mirror let go",
     "notes of items with links forgotten",
+    "record waited for that of another shard",
     "table thawed by itself",
     "top model moved",
 ];

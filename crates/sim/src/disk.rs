@@ -163,10 +163,12 @@ impl LogTask {
         loop {
             self.pause();
             batch.begin();
-            let later = self.control.begin_batch();
-            for (shard, feed) in (0..).zip(&mut self.feeds) {
-                feed.gather(shard, later, &mut batch).expect("records of a shard");
-            }
+            let feeds = &mut self.feeds;
+            let gathered = self.control.gather(|later| {
+                let mut feeds = (0..).zip(&mut *feeds);
+                feeds.try_fold(true, |all, (shard, feed)| Ok(all & feed.gather(shard, later, &mut batch)?))
+            });
+            gathered.expect("records of a shard");
             if batch.is_empty() {
                 continue;
             }

@@ -12,15 +12,19 @@
 //! WRITEs of one connection land one after the other in both, after a delay, and nothing lands while the
 //! connection is held up. A broken connection loses what has not landed. A sleeper is woken as in shared
 //! memory: its word says that it sleeps, and a wake-up that comes early is kept.
+//!
+//! The endpoint of a session on a mirror takes in that of its connection to the primary, which is as over TCP:
+//! memory is READ there, and is out of reach of loads.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use kelix_fabric::{
-    Broken, Clock, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Sampled, Waiter,
-    WorkQueue,
+    Broken, Clock, Direct, FIRST_OF_PRIMARY, Fabric, Mailbox, PeerId, Promises, Read, ReadState,
+    RemoteMemory, Sampled, SimFabric, Waiter, WorkQueue,
 };
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span};
@@ -125,6 +129,8 @@ impl Wire {
 pub struct Peer {
     /// Memory to READ, with its header page; none on the server's side.
     pub memory: Option<(Arc<MemoryMap>, Header)>,
+    /// The memory as it is now, where whoever READs need not know of its segments.
+    pub maps: Option<Rc<dyn Fn() -> Arc<MemoryMap>>>,
     /// The authority page, where there is memory to READ.
     pub authority: Option<Span>,
     /// The peer's mailbox.
@@ -137,6 +143,8 @@ pub struct Peer {
     pub bell: Bell,
     /// Whether the connection holds.
     pub wire: Wire,
+    /// The words of a WRITE land in order, whatever the fabric's kind.
+    pub is_ordered: bool,
 }
 
 struct Connection {
@@ -162,7 +170,15 @@ pub struct SimEndpoint {
     drift_ppm: i64,
     own_sleep_words: Vec<SleepWord>,
     connections: Vec<Option<Connection>>,
+    /// The connections of a session on a mirror to the shards of the primary.
+    primary: Vec<Option<Connection>>,
+    primary_sleep_words: Vec<SleepWord>,
     samplings: HashMap<(PeerId, u32), Shared<Sampling>>,
+}
+
+/// The number of one of the primary's peers; `None`: one of the endpoint's own.
+fn of_primary(peer: PeerId) -> Option<usize> {
+    peer.0.checked_sub(FIRST_OF_PRIMARY).map(|number| number as usize)
 }
 
 impl SimEndpoint {
@@ -174,6 +190,8 @@ impl SimEndpoint {
             drift_ppm,
             own_sleep_words: Vec::new(),
             connections: Vec::new(),
+            primary: Vec::new(),
+            primary_sleep_words: Vec::new(),
             samplings: HashMap::new(),
         }
     }
@@ -199,6 +217,10 @@ impl SimEndpoint {
         self.own_sleep_words.push(word);
     }
 
+    fn sleep_words(&self) -> impl Iterator<Item = &SleepWord> {
+        self.own_sleep_words.iter().chain(&self.primary_sleep_words)
+    }
+
     /// The connections that have broken.
     pub fn broken(&self) -> Vec<PeerId> {
         let gone = |(index, connection): (usize, &Option<Connection>)| {
@@ -208,7 +230,27 @@ impl SimEndpoint {
     }
 
     fn peer(&self, peer: PeerId) -> &Peer {
-        &self.connections[peer.0 as usize].as_ref().expect("a connection of this endpoint").peer
+        let connection = match of_primary(peer) {
+            None => &self.connections[peer.0 as usize],
+            Some(number) => &self.primary[number],
+        };
+        &connection.as_ref().expect("a connection of this endpoint").peer
+    }
+
+    fn connection(&mut self, peer: PeerId) -> &mut Connection {
+        let connection = match of_primary(peer) {
+            None => &mut self.connections[peer.0 as usize],
+            Some(number) => &mut self.primary[number],
+        };
+        connection.as_mut().expect("a connection of this endpoint")
+    }
+
+    /// The memory of a peer for loads: also of one that is only READ.
+    fn loads(&self, peer: PeerId) -> Option<Direct> {
+        let peer = self.peer(peer);
+        let ((map, header), authority) = (peer.memory.as_ref()?, peer.authority.as_ref()?);
+        let authority = authority.word(AUTHORITY_TERM);
+        self.kind.ordered.then(|| Direct::new(map.clone(), header, authority))
     }
 
     fn clock_ns(&self) -> u64 {
@@ -223,21 +265,24 @@ impl WorkQueue for SimEndpoint {
     fn look(&mut self) {}
 
     fn is_broken(&self, peer: PeerId) -> bool {
-        self.peer(peer).wire.is_broken()
+        of_primary(peer).is_some_and(|number| number >= self.primary.len())
+            || self.peer(peer).wire.is_broken()
     }
 }
 
 impl RemoteMemory for SimEndpoint {
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
-        self.peer(peer).memory.as_ref().map(|(map, _)| map)
+        self.peer(peer).memory.as_ref().filter(|_| of_primary(peer).is_none()).map(|(map, _)| map)
     }
 
     fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
-        let connection = self.connections[peer.0 as usize].as_mut().expect("a connection of this endpoint");
-        connection.peer.memory.as_mut().expect("memory to READ").0 = map;
+        self.connection(peer).peer.memory.as_mut().expect("memory to READ").0 = map;
     }
 
     fn map_version(&self, peer: PeerId) -> u64 {
+        if of_primary(peer).is_some() {
+            return 0;
+        }
         self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.segments_version())
     }
 
@@ -280,6 +325,13 @@ impl RemoteMemory for SimEndpoint {
     }
 
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
+        if of_primary(read.peer).is_some() {
+            if self.is_broken(read.peer) {
+                return ReadState::Broken;
+            }
+            let map = self.peer(read.peer).maps.as_ref().map(|maps| maps());
+            map.into_iter().for_each(|map| self.set_map(read.peer, map));
+        }
         let peer = self.peer(read.peer);
         let Some((map, _)) = &peer.memory else { return ReadState::Broken };
         if map.words(read.place, read.words).is_none() {
@@ -287,7 +339,7 @@ impl RemoteMemory for SimEndpoint {
             return ReadState::Outside;
         }
         let sampled = if self.kind.ordered {
-            self.direct(read.peer)
+            self.loads(read.peer)
                 .and_then(|direct| direct.read(read.place, into))
                 .expect("a place that is known")
         } else {
@@ -318,10 +370,7 @@ impl RemoteMemory for SimEndpoint {
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {
-        let peer = self.peer(peer);
-        let ((map, header), authority) = (peer.memory.as_ref()?, peer.authority.as_ref()?);
-        let authority = authority.word(AUTHORITY_TERM);
-        self.kind.ordered.then(|| Direct::new(map.clone(), header, authority))
+        if of_primary(peer).is_none() { self.loads(peer) } else { None }
     }
 
     fn stamp_window(&self) -> u64 {
@@ -329,6 +378,9 @@ impl RemoteMemory for SimEndpoint {
     }
 
     fn authority(&mut self, peer: PeerId) -> Option<u64> {
+        if self.is_broken(peer) && of_primary(peer).is_some() {
+            return None;
+        }
         let page = self.peer(peer).authority.as_ref();
         Some(page.map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM)))
     }
@@ -337,7 +389,8 @@ impl RemoteMemory for SimEndpoint {
 impl Mailbox for SimEndpoint {
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         let Kind { ordered, delay_ns_max, .. } = self.kind;
-        let connection = self.connections[peer.0 as usize].as_mut().expect("a connection of this endpoint");
+        let connection = self.connection(peer);
+        let ordered = ordered || connection.peer.is_ordered;
         if connection.peer.wire.is_broken() {
             return Err(Broken);
         }
@@ -353,11 +406,16 @@ impl Mailbox for SimEndpoint {
         connection.last_landing_ns = moments.iter().copied().max().unwrap_or(begins_ns);
         let (outbox, wire) = (connection.peer.outbox.clone(), connection.peer.wire.clone());
         let words = words.to_vec();
+        // What arrives over TCP wakes by itself.
+        let bell = of_primary(peer).map(|_| (connection.last_landing_ns, connection.peer.bell.clone()));
         scheduler::each_at(&moments, move |index| {
             if !wire.is_broken() {
                 outbox.words().store(first + index, words[index]);
             }
         });
+        if let Some((landed_ns, bell)) = bell {
+            scheduler::after(landed_ns.saturating_sub(scheduler::now_ns()) + 1, move || bell.ring());
+        }
         Ok(())
     }
 
@@ -366,11 +424,11 @@ impl Mailbox for SimEndpoint {
     }
 
     fn wake(&mut self, peer: PeerId) {
-        let Connection { peer, last_landing_ns } =
-            self.connections[peer.0 as usize].as_ref().expect("a connection of this endpoint");
+        let ordered = self.kind.ordered;
+        let Connection { peer, last_landing_ns } = self.connection(peer);
         // The wake-up comes after the WRITE it is for, as a completion would.
         let delay_ns = last_landing_ns.saturating_sub(scheduler::now_ns()) + 1;
-        let (sleeps, bell, ordered) = (peer.sleeps.clone(), peer.bell.clone(), self.kind.ordered);
+        let (sleeps, bell, ordered) = (peer.sleeps.clone(), peer.bell.clone(), ordered);
         full_fence();
         scheduler::after(delay_ns, move || {
             if !ordered || sleeps.words().load(0) != 0 {
@@ -386,7 +444,7 @@ impl Waiter for SimEndpoint {
     }
 
     fn announce_sleep(&mut self) {
-        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 1));
+        self.sleep_words().for_each(|word| word.words().store(0, 1));
         full_fence();
     }
 
@@ -396,7 +454,7 @@ impl Waiter for SimEndpoint {
             Some(0) => scheduler::give_way(),
             _ => self.bell.sleep(timeout_ns.unwrap_or(u64::MAX)),
         }
-        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
+        self.sleep_words().for_each(|word| word.words().store(0, 0));
     }
 }
 
@@ -411,7 +469,30 @@ impl Fabric for SimEndpoint {
         if self.kind.ordered { "sim-ordered" } else { "sim-unordered" }
     }
 
-    fn promises(&self, _: PeerId) -> Promises {
-        Promises { ordered_placement: self.kind.ordered, ordered_loads: self.kind.ordered }
+    fn promises(&self, peer: PeerId) -> Promises {
+        let ordered = self.kind.ordered;
+        Promises { ordered_placement: ordered || self.peer(peer).is_ordered, ordered_loads: ordered }
+    }
+}
+
+impl SimFabric for SimEndpoint {
+    fn join_primary(&mut self, primary: Box<dyn Any>) {
+        let primary = primary.downcast::<SimEndpoint>().expect("an endpoint of this simulator");
+        (self.primary, self.primary_sleep_words) = (primary.connections, primary.own_sleep_words);
+    }
+
+    fn part_primary(&mut self) -> Option<Box<dyn SimFabric>> {
+        let connections = std::mem::take(&mut self.primary);
+        if connections.is_empty() {
+            return None;
+        }
+        let mut endpoint = SimEndpoint::new(self.kind, self.bell.clone(), self.drift_ppm);
+        endpoint.connections = connections;
+        endpoint.own_sleep_words = std::mem::take(&mut self.primary_sleep_words);
+        Some(Box::new(endpoint))
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }

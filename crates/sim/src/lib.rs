@@ -16,6 +16,8 @@ pub mod disk;
 #[cfg(kelix_sim)]
 pub mod fabric;
 pub mod history;
+#[cfg(kelix_sim)]
+pub mod mirror;
 pub mod opinion;
 #[cfg(kelix_sim)]
 pub mod plan;

@@ -82,6 +82,10 @@ pub struct Plan {
     /// Servers log what they do, and answer when that is on the disk, which takes up to twice so long; they
     /// begin with what the one before logged.
     pub disk_ns: Option<u64>,
+    /// Servers have mirrors, which are read.
+    pub mirrors: bool,
+    /// For how long a mirror may be read without hearing of its primary.
+    pub max_lag_ns: Option<u64>,
     /// The harm that is done.
     pub faults: Faults,
 }
@@ -186,6 +190,8 @@ impl Plan {
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
             loads: theme == Theme::Links || (theme == Theme::Index && of_table.once_in(2)),
             disk_ns: None,
+            mirrors: false,
+            max_lag_ns: None,
             timeout_ns: if slow_theme { 20_000_000 } else { 800_000 },
             faults,
         };
@@ -200,6 +206,9 @@ impl Plan {
                 _ => plan.table,
             };
         }
+        let mut of_mirrors = Random::new(seed ^ 0x4D19);
+        plan.mirrors = plan.disk_ns.is_none() && of_mirrors.once_in(2);
+        plan.max_lag_ns = of_mirrors.once_in(3).then(|| 5_000 + of_mirrors.below(100_000));
         if plan.table == TableKind::Inline {
             plan.shape = Shape::Number;
         }

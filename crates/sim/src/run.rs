@@ -5,16 +5,19 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use kelix::Cost;
 use kelix::sim::Host;
+use kelix::{Cost, Version};
 use kelix_image::Span;
+use kelix_types::TableId;
 
 use crate::chaos::Chaos;
 use crate::check::linear;
-use crate::client::{Client, Stage};
+use crate::check::sessions::{self, Known, Past};
+use crate::client::{Client, OnMirrors, Stage};
 use crate::coverage::Coverage;
 use crate::disk::Disk;
 use crate::history::{Action, CompareOutcome, Operation};
+use crate::mirror::Shown;
 use crate::plan::{Plan, Theme};
 use crate::random::Random;
 use crate::scheduler::{self, End, Shared, TaskId};
@@ -22,6 +25,10 @@ use crate::server::{ServerPlan, drift_ppm};
 
 /// Moments that an operation may take on average before a run is called too long.
 const MOMENTS_AN_OPERATION: u64 = 200_000;
+
+/// Clients that only read mirrors, and such that write, too.
+const MIRROR_READERS: u32 = 2;
+const MIRROR_WRITERS: u32 = 2;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -51,6 +58,7 @@ pub fn run(plan: Plan) -> Outcome {
     let _ = Coverage::take();
     std::panic::catch_unwind(|| run_plan(plan)).unwrap_or_else(|panic| {
         scheduler::give_up();
+        kelix_fabric::set_host_clock(None);
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         Outcome {
@@ -76,6 +84,9 @@ fn run_plan(plan: Plan) -> Outcome {
     let stage: Shared<Option<Rc<Stage>>> = Rc::default();
     let done: Shared<bool> = Rc::default();
     let disk = plan.disk_ns.map(|delay_ns| Disk::new(plan.seed, delay_ns));
+    let shown = plan.mirrors.then(|| Shown::new(TableId::new(plan.table, 1), plan.hot_keys, plan.max_lag_ns));
+    // What is done on mirrors has a history of its own.
+    let there: Shared<Option<There>> = Rc::default();
     let set_up = || {
         let findings: Shared<Vec<String>> = Rc::default();
         let servers = ServerPlan {
@@ -86,6 +97,7 @@ fn run_plan(plan: Plan) -> Outcome {
             drift_ppm_max: plan.drift_ppm_max,
             findings: findings.clone(),
             disk: disk.clone(),
+            mirrors: shown.clone(),
         };
         let set = Rc::new(Stage {
             plan,
@@ -105,15 +117,23 @@ fn run_plan(plan: Plan) -> Outcome {
             terms: Rc::new(RefCell::new(HashMap::from([(1, 0)]))),
             values: Rc::default(),
             loads: Rc::default(),
+            on_mirrors: None,
         });
         *stage.borrow_mut() = Some(set.clone());
         let (harm, done) = (harm.clone(), done.clone());
-        scheduler::spawn("conductor", move || conduct(plan, &set, servers, &harm, &mut random, &done));
+        let on_mirrors = There::new(&set);
+        *there.borrow_mut() = Some(on_mirrors.clone());
+        scheduler::spawn("conductor", move || {
+            conduct(plan, (&set, &on_mirrors), servers, &harm, &mut random, &done);
+        });
     };
+    kelix_fabric::set_host_clock(Some(scheduler::now_ns));
     let until = || *done.borrow();
     let moments_max = plan.operations * MOMENTS_AN_OPERATION;
     let (end, moments) = scheduler::run(plan.seed, plan.temper, moments_max, set_up, until);
+    kelix_fabric::set_host_clock(None);
     let stage = stage.borrow_mut().take().expect("set up");
+    let there = there.borrow_mut().take().expect("set up");
     let mut history = std::mem::take(&mut *stage.history.borrow_mut());
     let mut findings = std::mem::take(&mut *stage.findings.borrow_mut());
     match end {
@@ -124,8 +144,14 @@ fn run_plan(plan: Plan) -> Outcome {
     make_out_mismatches(&stage, &mut history);
     let mut history: Vec<Operation> = history.into_iter().flatten().collect();
     disk.iter().for_each(|disk| history.retain(|operation| !disk.may_have_lost(operation)));
+    let reads = there.reads.stage.history.borrow_mut().drain(..).flatten().collect();
+    let sessions = there.sessions(&mut history);
     if let Err(finding) = linear::check(&history) {
         findings.push(finding.to_string());
+    }
+    if let Some(shown) = &shown {
+        let judged = there.judge(shown, &stage, (reads, sessions), &history);
+        findings.extend(judged.err().map(|finding| format!("on mirrors: {finding}")));
     }
     let mut hasher = DefaultHasher::new();
     format!("{history:?}").hash(&mut hasher);
@@ -144,10 +170,71 @@ fn run_plan(plan: Plan) -> Outcome {
     }
 }
 
+/// What clients of mirrors share: those who only read, and those who write, too.
+#[derive(Clone)]
+struct There {
+    reads: OfMirrors,
+    writes: OfMirrors,
+}
+
+#[derive(Clone)]
+struct OfMirrors {
+    on_mirrors: OnMirrors,
+    stage: Rc<Stage>,
+}
+
+impl There {
+    fn new(of: &Rc<Stage>) -> There {
+        let read = OnMirrors::new(of);
+        let write = read.clone().writing();
+        let clients =
+            |on_mirrors: OnMirrors| OfMirrors { stage: on_mirrors.stage(Rc::default()), on_mirrors };
+        There { reads: clients(read), writes: clients(write) }
+    }
+
+    /// What sessions did that wrote, too. Their writes are those of the primary; and so are all operations of
+    /// those who read there only.
+    fn sessions(&self, history: &mut Vec<Operation>) -> Vec<Operation> {
+        let OfMirrors { on_mirrors, stage } = &self.writes;
+        let mut sessions = std::mem::take(&mut *stage.history.borrow_mut());
+        make_out_mismatches(stage, &mut sessions);
+        let sessions: Vec<Operation> = sessions.into_iter().flatten().collect();
+        let stricts = on_mirrors.stricts.borrow();
+        let is_of_primary = |operation: &&Operation| {
+            !matches!(operation.action, Action::Get { .. }) || stricts.contains(&operation.client)
+        };
+        history.extend(sessions.iter().filter(is_of_primary).cloned());
+        sessions
+    }
+
+    /// Judges what was read on mirrors.
+    fn judge(
+        &self,
+        shown: &Shown,
+        stage: &Stage,
+        (reads, sessions): (Vec<Operation>, Vec<Operation>),
+        history: &[Operation],
+    ) -> Result<(), String> {
+        let (learnt, versions_of) = (stage.versions.borrow(), stage.versions_of.borrow());
+        let max_lags = self.reads.on_mirrors.max_lags.borrow();
+        let has_items = stage.plan.table.has_items();
+        let version_of =
+            |value| versions_of.get(&value).filter(|_| has_items).map(|version: &Version| version.0);
+        let shard_of = |key| shown.shard_of(key);
+        let max_lag_of = |client| max_lags.get(&client).copied();
+        let known = Known { version_of: &version_of, shard_of: &shard_of, max_lag_of: &max_lag_of };
+        let past = Past::new(history, known);
+        shown.judge_cuts(&past, &learnt)?;
+        sessions::check(&past, &sessions).map_err(|finding| finding.to_string())?;
+        sessions::check(&past, &reads).map_err(|finding| finding.to_string())?;
+        shown.judge(reads, &learnt, &versions_of)
+    }
+}
+
 /// Lets memory be filled, the clients work while harm is done, and a last one read everything in peace.
 fn conduct(
     plan: Plan,
-    stage: &Rc<Stage>,
+    (stage, there): (&Rc<Stage>, &There),
     servers: ServerPlan,
     harm: &Shared<Vec<(u64, String)>>,
     random: &mut Random,
@@ -171,6 +258,13 @@ fn conduct(
         }
         hire(plan.clients + 4, "writer of overlays", stage, random, Client::write_overlays);
     }
+    let mut on_mirrors = Vec::new();
+    if plan.mirrors {
+        let readers = (0..MIRROR_READERS).map(|_| ("reader of mirrors", &there.reads));
+        for (name, of) in readers.chain((0..MIRROR_WRITERS).map(|_| ("writer at mirrors", &there.writes))) {
+            on_mirrors.push(hire(0, name, &of.stage, random, Client::use_mirrors));
+        }
+    }
     let chaos = Chaos {
         faults: plan.faults,
         stage: stage.clone(),
@@ -181,6 +275,7 @@ fn conduct(
         random: random.split(),
     };
     chaos.run();
+    on_mirrors.into_iter().for_each(scheduler::join);
     scheduler::join(hire(0, "sweeper", stage, random, Client::sweep));
     *done.borrow_mut() = true;
 }

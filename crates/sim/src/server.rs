@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kelix::sim::{Connected, Host, Source};
+use kelix::sim::{Connected, Host, Primary, Source};
 use kelix_fabric::{Clock, Fabric, PeerId, Waiter, WorkQueue};
 use kelix_image::{Header, ImageConfig, PrivateSegments, SegmentSource, Span, header_word};
-use kelix_log::{Lag, Reader};
+use kelix_log::{Lag, LogControl, Reader};
 use kelix_shard::{ClientParameters, Follower, Now, Order, Shard, ShardConfig};
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
@@ -16,26 +16,57 @@ use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use crate::client::VIEW_LEASE_EPOCHS;
 use crate::disk::{Disk, LogEnd};
 use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
+use crate::mirror::{self, Shown};
 use crate::scheduler::{self, Shared, TaskId};
 
 /// A client that wants to be served.
-struct Join {
+pub(crate) struct Join {
     server_mailbox: Span,
     client_mailbox: Span,
     client_bell: Bell,
     wire: Wire,
     connection: u64,
     caller: Option<Caller>,
+    tells_sequence: bool,
+    is_ordered: bool,
 }
 
 /// A shard of a server, as its clients see it.
 #[derive(Clone)]
-struct ShardNode {
-    task: TaskId,
-    bell: Bell,
-    header: Span,
-    segments: PrivateSegments,
-    joins: Shared<VecDeque<Join>>,
+pub(crate) struct ShardNode {
+    pub task: TaskId,
+    pub bell: Bell,
+    pub header: Span,
+    pub segments: PrivateSegments,
+    pub joins: Shared<VecDeque<Join>>,
+    /// Mirrors that want to copy it, and follow it from there on.
+    pub feeds: Shared<VecDeque<Shared<Option<mirror::Stream>>>>,
+}
+
+impl Join {
+    /// Lets the client in at a shard.
+    pub fn enter(self, shard: &mut Shard, endpoint: &mut SimEndpoint, may_write: bool) -> PeerId {
+        let Join { server_mailbox, client_mailbox, client_bell, wire, connection, caller, .. } = self;
+        let (tells_sequence, is_ordered) = (self.tells_sequence, self.is_ordered);
+        let peer = endpoint.add(Peer {
+            memory: None,
+            maps: None,
+            is_ordered,
+            authority: None,
+            sleeps: SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS),
+            outbox: client_mailbox,
+            inbox: server_mailbox,
+            bell: client_bell,
+            wire,
+        });
+        let ordered_placement = endpoint.promises(peer).ordered_placement;
+        let old = shard.join(
+            peer,
+            ClientParameters { ordered_placement, connection, caller, may_write, tells_sequence },
+        );
+        old.into_iter().for_each(|old| endpoint.cut(old));
+        peer
+    }
 }
 
 /// A server, as its clients see it.
@@ -43,14 +74,19 @@ struct ShardNode {
 pub struct Server {
     /// The term of its images.
     pub term: u64,
-    kind: Kind,
-    view: View,
-    authority: Span,
-    shards: Vec<ShardNode>,
+    /// The term in which its store began, and what no other life of a store is called.
+    pub store: u64,
+    pub(crate) life: u64,
+    pub(crate) kind: Kind,
+    pub(crate) view: View,
+    pub(crate) authority: Span,
+    pub(crate) shards: Vec<ShardNode>,
     /// Who writes its log.
-    log: Option<TaskId>,
+    pub(crate) log: Option<TaskId>,
     /// Connections so far.
-    connections: Rc<Cell<u64>>,
+    pub(crate) connections: Rc<Cell<u64>>,
+    /// Its mirror, once that can be read.
+    pub mirror: Shared<Option<Server>>,
 }
 
 /// How servers of a run are made.
@@ -70,6 +106,8 @@ pub struct ServerPlan {
     pub findings: Shared<Vec<String>>,
     /// Where servers log what they do, and begin with what the one before did. Without it they begin empty.
     pub disk: Option<Disk>,
+    /// What their mirrors show, if they have any.
+    pub mirrors: Option<Shown>,
 }
 
 impl ServerPlan {
@@ -84,20 +122,38 @@ impl ServerPlan {
         };
         let view = View::of_shards(term, hash_seed, self.shards);
         let orders: Orders = (0..self.shards).map(|_| Default::default()).collect();
+        let batches = LogControl::new();
         let mut log = self.disk.as_ref().map(|disk| {
             let memory_bytes = self.memory_bytes / self.shards as u64;
             scheduler::unnoticed(|| LogEnd::replay(disk.clone(), self.shards, memory_bytes))
         });
         let shards: Vec<ShardNode> = (0..self.shards)
-            .map(|number| self.start_shard(number, &view, (term, hash_seed), &orders, log.as_mut()))
+            .map(|number| {
+                self.start_shard(number, &view, (term, hash_seed), (&orders, &batches), log.as_mut())
+            })
             .collect();
         let log = log.map(|log| {
             let bells = shards.iter().map(|shard| shard.bell.clone()).collect();
             let writes = scheduler::unnoticed(|| log.begin(term, bells));
             scheduler::spawn(&format!("log of server {term}"), move || writes.run())
         });
-        let (authority, connections) = (self.authority.clone(), Rc::default());
-        Server { term, kind: self.kind, view, authority, shards, log, connections }
+        let server = Server {
+            term,
+            // What is logged is one store for ever.
+            store: if self.disk.is_some() { 1 } else { term },
+            life: view.hash_seed ^ term,
+            kind: self.kind,
+            view,
+            authority: self.authority.clone(),
+            shards,
+            log,
+            connections: Rc::default(),
+            mirror: Rc::default(),
+        };
+        if let Some(shown) = &self.mirrors {
+            mirror::start(&server, &batches, (shown.clone(), self.findings.clone()));
+        }
+        server
     }
 
     fn start_shard(
@@ -105,7 +161,7 @@ impl ServerPlan {
         number: usize,
         view: &View,
         (term, hash_seed): (u64, u64),
-        orders: &Orders,
+        (orders, batches): (&Orders, &LogControl),
         log: Option<&mut LogEnd>,
     ) -> ShardNode {
         let segments = PrivateSegments::default();
@@ -144,6 +200,7 @@ impl ServerPlan {
             words: Vec::new(),
         });
         let joins: Shared<VecDeque<Join>> = Rc::default();
+        let feeds: Shared<VecDeque<_>> = Rc::default();
         let bell = orders[number].1.clone();
         let node = Node {
             shard,
@@ -154,6 +211,9 @@ impl ServerPlan {
             kind: self.kind,
             drift_ppm: drift_ppm(self.drift_ppm_max),
             joins: joins.clone(),
+            feeds: feeds.clone(),
+            config,
+            batches: batches.clone(),
             number,
             orders: orders.clone(),
             bell: bell.clone(),
@@ -162,27 +222,33 @@ impl ServerPlan {
         let task = scheduler::spawn(&format!("server {term} shard {number}"), move || node.run());
         *bell.borrow_mut() = Some(Bell::of(task));
         let bell = bell.borrow().clone().expect("just set");
-        ShardNode { task, bell, header, segments, joins }
+        ShardNode { task, bell, header, segments, joins, feeds }
     }
 }
 
 /// What shards of a server have to tell each other, by who is to know, and whose bell is rung then.
-type Orders = Rc<[(Shared<VecDeque<Order>>, Shared<Option<Bell>>)]>;
+type Orders = Rc<[(Shared<VecDeque<(Order, (usize, u64))>>, Shared<Option<Bell>>)]>;
 
 /// How wrong one node's clock is, in parts per million.
 pub fn drift_ppm(most: u64) -> i64 {
     scheduler::random_below(2 * most + 1) as i64 - most as i64
 }
 
-/// One end of the connections to a server.
-pub struct Connecting {
-    /// For a session.
-    pub connected: Connected,
+/// The client's side of the connections to a server.
+#[derive(Clone)]
+pub struct Side {
+    /// How its clock runs.
+    pub drift_ppm: i64,
+    /// What its session shares with others.
+    pub host: Host,
     /// The connections, to be cut.
     pub wire: Wire,
     /// What answers wake.
     pub bell: Bell,
 }
+
+/// Connects a session once more.
+pub type Again = Box<dyn FnMut(Option<Caller>) -> Result<Connected>>;
 
 impl Server {
     /// The tasks of its shards.
@@ -195,27 +261,30 @@ impl Server {
         self.log
     }
 
-    /// Sets up a session of the running task. What connects it once more is the task's business.
+    /// The same server, as it is reached over TCP.
+    pub fn over_tcp(&self) -> Server {
+        Server { kind: Kind { ordered: true, ..self.kind }, ..self.clone() }
+    }
+
+    /// Sets up a session. What connects it once more, and with the server that a mirror follows, is the
+    /// business of whoever has it. The caller's number, and whether it is told of records.
     pub fn connect(
         &self,
-        drift_ppm: i64,
-        host: Host,
-        caller: Option<Caller>,
-        again: impl FnMut(Caller) -> Result<Connected> + 'static,
-    ) -> Connecting {
-        let bell = Bell::of(scheduler::current());
-        let wire = Wire::sound();
-        let mut endpoint = SimEndpoint::new(self.kind, bell.clone(), drift_ppm);
+        side: &Side,
+        caller: (Option<Caller>, bool),
+        (again, primary): (Again, Option<Primary>),
+    ) -> Connected {
+        let mut endpoint = SimEndpoint::new(self.kind, side.bell.clone(), side.drift_ppm);
         let connection = self.connections.get() + 1;
-        let joined = |shard| self.join(&mut endpoint, shard, (&bell, &wire), (connection, caller));
+        let joined = |shard| self.join(&mut endpoint, shard, side, (connection, caller));
         let peers = self.shards.iter().map(joined).collect();
         let server = self.clone();
         self.connections.set(connection);
-        let connected = Connected {
+        Connected {
             fabric: Box::new(endpoint),
             view: self.view.clone(),
             term: self.term,
-            life: self.view.hash_seed ^ self.term,
+            life: self.life,
             commits: self.log.is_some(),
             peers,
             source: Source {
@@ -223,20 +292,20 @@ impl Server {
                     let shard = &server.shards[usize::from(shard)];
                     Ok(shard.segments.map(&shard.header))
                 }),
-                again: Box::new(again),
+                again,
+                primary,
                 nap: Box::new(|time| scheduler::sleep(time.as_nanos() as u64)),
             },
-            host,
-        };
-        Connecting { connected, wire, bell }
+            host: side.host.clone(),
+        }
     }
 
     fn join(
         &self,
         endpoint: &mut SimEndpoint,
         shard: &ShardNode,
-        (bell, wire): (&Bell, &Wire),
-        (connection, caller): (u64, Option<Caller>),
+        Side { bell, wire, .. }: &Side,
+        (connection, (caller, tells_sequence)): (u64, (Option<Caller>, bool)),
     ) -> PeerId {
         let (server_mailbox, client_mailbox) = (Span::private(MAILBOX_BYTES), Span::private(MAILBOX_BYTES));
         shard.joins.borrow_mut().push_back(Join {
@@ -246,13 +315,18 @@ impl Server {
             wire: wire.clone(),
             connection,
             caller,
+            tells_sequence,
+            is_ordered: self.kind.ordered,
         });
         shard.bell.ring();
         endpoint.add_sleep_word(SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS));
         let header =
             scheduler::unnoticed(|| Header::open(shard.header.clone())).expect("a sound header page");
+        let (segments, page) = (shard.segments.clone(), shard.header.clone());
         endpoint.add(Peer {
             memory: Some((shard.segments.map(&shard.header), header)),
+            maps: Some(Rc::new(move || scheduler::unnoticed(|| segments.map(&page)))),
+            is_ordered: self.kind.ordered,
             authority: Some(self.authority.clone()),
             outbox: server_mailbox,
             inbox: client_mailbox,
@@ -305,6 +379,9 @@ struct Node {
     kind: Kind,
     drift_ppm: i64,
     joins: Shared<VecDeque<Join>>,
+    feeds: Shared<VecDeque<Shared<Option<mirror::Stream>>>>,
+    config: ShardConfig,
+    batches: LogControl,
     number: usize,
     orders: Orders,
     bell: Shared<Option<Bell>>,
@@ -333,7 +410,7 @@ impl Node {
             }
             for order in &progress.orders {
                 for (to, bell) in &self.orders[order.is_for(self.number, self.orders.len())] {
-                    to.borrow_mut().push_back(order.clone());
+                    to.borrow_mut().push_back((order.clone(), self.shard.cause()));
                     bell.borrow().iter().for_each(Bell::ring);
                 }
             }
@@ -347,7 +424,8 @@ impl Node {
             }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now_ns) {
                 endpoint.announce_sleep();
-                let idle = !self.shard.has_news(&endpoint) && self.joins.borrow().is_empty();
+                let is_wanted = !self.joins.borrow().is_empty() || !self.feeds.borrow().is_empty();
+                let idle = !self.shard.has_news(&endpoint) && !is_wanted;
                 let due_ns = progress.next_ns.map(|next| next.saturating_sub(endpoint.now_ns()).max(1));
                 let longest_ns = due_ns.map_or(AUTHORITY_NS, |due_ns| due_ns.min(AUTHORITY_NS));
                 endpoint.sleep(Some(if idle { longest_ns } else { 0 }));
@@ -370,6 +448,8 @@ impl Node {
         let Node { shard, following, .. } = self;
         let found = scheduler::unnoticed(|| {
             if let Some(following) = following {
+                // Clients that were found to be faulty behind the step's record have left.
+                assert!(shard.seal(), "room for a record");
                 following.apply().map_err(|error| error.to_string())?;
                 following.follower.compare(shard)?;
             }
@@ -381,30 +461,15 @@ impl Node {
     }
 
     fn handle_orders(&mut self, endpoint: &mut SimEndpoint, peers: &mut Vec<PeerId>) {
-        let orders: Vec<Order> = self.orders[self.number].0.borrow_mut().drain(..).collect();
-        orders.into_iter().for_each(|order| self.shard.handle_order(order));
+        let orders: Vec<(Order, (usize, u64))> = self.orders[self.number].0.borrow_mut().drain(..).collect();
+        orders.into_iter().for_each(|(order, cause)| self.shard.handle_order(order, cause));
         let joins: Vec<Join> = self.joins.borrow_mut().drain(..).collect();
-        for Join { server_mailbox, client_mailbox, client_bell, wire, connection, caller } in joins {
-            let peer = endpoint.add(Peer {
-                memory: None,
-                authority: None,
-                sleeps: SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS),
-                outbox: client_mailbox,
-                inbox: server_mailbox,
-                bell: client_bell,
-                wire,
-            });
-            let old = self.shard.join(
-                peer,
-                ClientParameters {
-                    ordered_placement: endpoint.promises(peer).ordered_placement,
-                    connection,
-                    caller,
-                    may_write: true,
-                },
-            );
-            old.into_iter().for_each(|old| endpoint.cut(old));
-            peers.push(peer);
+        for join in joins {
+            peers.push(join.enter(&mut self.shard, endpoint, true));
+        }
+        for feed in self.feeds.borrow_mut().drain(..) {
+            let begin = || mirror::Stream::begin(&mut self.shard, self.config.clone(), &self.batches);
+            *feed.borrow_mut() = Some(scheduler::unnoticed(begin));
         }
     }
 }

@@ -7,7 +7,7 @@
 //! each side learns of the other's death. Descriptors travel with the frames in the order named here.
 
 use kelix_fabric::tcp::{REFUSED, REGIONS_CHANGED};
-use kelix_types::limits::{NAMESPACE_BYTES_MAX, RING_ARCS};
+use kelix_types::limits::{NAMESPACE_BYTES_MAX, RING_ARCS, SHARDS_MAX};
 
 use crate::version::{SPOKEN, Versions};
 use crate::view::View;
@@ -19,8 +19,15 @@ pub const DENIED: &str = "this client may not";
 pub const FEATURES_NEEDED: u64 = 0xffff_ffff;
 /// What stands in memory counts only when it is committed: clients look at the watermark of each image.
 pub const FEATURE_COMMITS: u64 = 1;
+/// The server is a mirror: it takes no writes, and tells with [`Frame::Primary`] who does.
+pub const FEATURE_MIRROR: u64 = 2;
 /// The server wants to be told what clients read: see [`crate::Op::Used`].
 pub const FEATURE_HINTS: u64 = 1 << 32;
+/// Client: each answer is to tell the record that has all that the answer tells of. Server: it does so.
+pub const FEATURE_SEQUENCES: u64 = 1 << 33;
+
+/// Longest name under which a mirror follows.
+pub const MIRROR_NAME_BYTES_MAX: usize = 255;
 
 /// What the client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +38,8 @@ pub enum Purpose {
     Statistics,
     /// To read and write over verbs, if the server lets it.
     Verbs,
+    /// To follow all changes, as a mirror does, over TCP.
+    Follow,
 }
 
 /// Who asks for a session, if it may have to connect again and ask for the same once more.
@@ -91,6 +100,24 @@ pub enum Frame {
     TakeSnapshot,
     /// Server: it is there, or why not; JSON.
     Snapshot { text: String },
+    /// Mirror: it is ready to follow, under a name, and memory is to be copied at so many bytes a second, or
+    /// as fast as it goes if that is 0. If it has what there was at a position, records from there on will do.
+    Attach { copy_rate: u64, position: Option<StreamPosition>, name: String },
+    /// Server: bytes of all memory of the namespace, the lineage of its records (0: none, as there is no log),
+    /// whether it sends records from the mirror's position on in place of memory, and where writes go, if
+    /// that is not here. From then on the connection carries the feed.
+    Attached { memory_bytes: u64, lineage: u64, resumes: bool, primary: String },
+    /// Mirror, directly behind Welcome: where the server is that it follows, which takes writes.
+    Primary { address: String },
+}
+
+/// How far somebody has followed the shards of a namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StreamPosition {
+    /// A random number of the server's log in which the last records stand; 0 is none's.
+    pub lineage: u64,
+    /// The last record of each shard.
+    pub sequences: Vec<u64>,
 }
 
 /// Registered memory: its address, and the key of its region.
@@ -157,6 +184,7 @@ impl Frame {
                     Purpose::Session => 1,
                     Purpose::Statistics => 2,
                     Purpose::Verbs => 3,
+                    Purpose::Follow => 4,
                 });
                 out.extend(caller.map_or(0, |caller| caller.number).to_le_bytes());
                 out.push(u8::from(caller.is_some_and(|caller| caller.again)));
@@ -256,6 +284,28 @@ impl Frame {
                 out.extend(text.as_bytes());
                 19
             }
+            Frame::Attach { copy_rate, position, name } => {
+                out.extend(copy_rate.to_le_bytes());
+                let sequences = position.as_ref().map_or(&[][..], |position| &position.sequences);
+                out.push(sequences.len() as u8);
+                if let Some(position) = position {
+                    out.extend(position.lineage.to_le_bytes());
+                }
+                sequences.iter().for_each(|sequence| out.extend(sequence.to_le_bytes()));
+                out.extend(name.as_bytes());
+                20
+            }
+            Frame::Attached { memory_bytes, lineage, resumes, primary } => {
+                out.extend(memory_bytes.to_le_bytes());
+                out.extend(lineage.to_le_bytes());
+                out.push(u8::from(*resumes));
+                out.extend(primary.as_bytes());
+                21
+            }
+            Frame::Primary { address } => {
+                out.extend(address.as_bytes());
+                22
+            }
         };
         (kind, out)
     }
@@ -282,6 +332,7 @@ impl Frame {
                     1 => Purpose::Session,
                     2 => Purpose::Statistics,
                     3 => Purpose::Verbs,
+                    4 => Purpose::Follow,
                     _ => return None,
                 };
                 let caller = match (from.u64()?, from.bool()?) {
@@ -343,6 +394,29 @@ impl Frame {
             REGIONS_CHANGED => Frame::RegionsChanged,
             18 => Frame::TakeSnapshot,
             19 => Frame::Snapshot { text: String::from_utf8(from.rest()).ok()? },
+            20 => {
+                let copy_rate = from.u64()?;
+                let position = match usize::from(from.u8()?) {
+                    0 => None,
+                    shards @ 1..=SHARDS_MAX => {
+                        let lineage = from.u64()?;
+                        let sequences = (0..shards).map(|_| from.u64()).collect::<Option<_>>()?;
+                        Some(StreamPosition { lineage, sequences })
+                    }
+                    _ => return None,
+                };
+                let name = String::from_utf8(from.rest()).ok()?;
+                if name.len() > MIRROR_NAME_BYTES_MAX {
+                    return None;
+                }
+                Frame::Attach { copy_rate, position, name }
+            }
+            21 => {
+                let (memory_bytes, lineage, resumes) = (from.u64()?, from.u64()?, from.bool()?);
+                let primary = String::from_utf8(from.rest()).ok()?;
+                Frame::Attached { memory_bytes, lineage, resumes, primary }
+            }
+            22 => Frame::Primary { address: String::from_utf8(from.rest()).ok()? },
             _ => return None,
         };
         from.0.is_empty().then_some(frame)
@@ -387,6 +461,14 @@ mod tests {
             Frame::RegionsChanged,
             Frame::TakeSnapshot,
             Frame::Snapshot { text: "{}".into() },
+            Frame::Attach { copy_rate: 1 << 20, position: None, name: "web3".into() },
+            Frame::Attached {
+                memory_bytes: 1 << 33,
+                lineage: 5,
+                resumes: true,
+                primary: "store:7117".into(),
+            },
+            Frame::Primary { address: "store:7117".into() },
         ]
     }
 
@@ -443,6 +525,34 @@ mod tests {
         assert_eq!(all()[16].encode(), (17, vec![]));
         assert_eq!(all()[17].encode(), (18, vec![]));
         assert_eq!(all()[18].encode(), (19, b"{}".to_vec()));
+        assert_eq!(all()[19].encode(), (20, [&[0, 0, 16, 0, 0, 0, 0, 0, 0][..], b"web3"].concat()));
+        let attached = [&[0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1][..], b"store:7117"].concat();
+        assert_eq!(all()[20].encode(), (21, attached));
+        assert_eq!(all()[21].encode(), (22, b"store:7117".to_vec()));
+    }
+
+    #[test]
+    fn names_of_mirrors_are_bounded() {
+        for (bytes, fits) in [(MIRROR_NAME_BYTES_MAX, true), (MIRROR_NAME_BYTES_MAX + 1, false)] {
+            let name = "n".repeat(bytes);
+            let (kind, bytes) = Frame::Attach { copy_rate: 0, position: None, name }.encode();
+            assert_eq!(Frame::decode(kind, &bytes).is_some(), fits);
+        }
+    }
+
+    #[test]
+    fn golden_positions_of_mirrors() {
+        let position = StreamPosition { lineage: 7, sequences: vec![9, 1 << 32] };
+        let frame = Frame::Attach { copy_rate: 0, position: Some(position), name: "m".into() };
+        let (kind, bytes) = frame.encode();
+        let words = [7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+        assert_eq!(bytes, [&[0; 8][..], &[2], &words, b"m"].concat());
+        assert_eq!(Frame::decode(kind, &bytes), Some(frame));
+        for cut in 0..bytes.len() - 1 {
+            assert_eq!(Frame::decode(kind, &bytes[..cut]), None, "{cut} bytes");
+        }
+        let many = [&[0; 8][..], &[SHARDS_MAX as u8 + 1], &[1; 8 * 128]].concat();
+        assert_eq!(Frame::decode(kind, &many), None);
     }
 
     #[test]
@@ -458,6 +568,13 @@ mod tests {
         for wrong in [[0, 0, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 0, 0, 2]] {
             assert_eq!(Frame::decode(1, &[&bytes[..13], &wrong].concat()), None);
         }
+        let Frame::Hello { versions, features, caller, namespace, .. } = greeting(None, "") else {
+            unreachable!("a greeting");
+        };
+        let (purpose, features) = (Purpose::Follow, features | FEATURE_SEQUENCES);
+        let follow = Frame::Hello { versions, features, purpose, caller, namespace };
+        assert_eq!(follow.encode().1[4..13], [0, 0, 0, 0, 2, 0, 0, 0, 4]);
+        assert_eq!(Frame::decode(1, &follow.encode().1), Some(follow));
         let long = greeting(None, &"n".repeat(NAMESPACE_BYTES_MAX + 1)).encode();
         assert_eq!(Frame::decode(1, &long.1), None);
     }

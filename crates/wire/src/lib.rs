@@ -7,6 +7,7 @@
 
 pub mod catalogue;
 pub mod control;
+pub mod feed;
 pub mod generation;
 pub mod mailboxes;
 mod message;

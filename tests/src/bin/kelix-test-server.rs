@@ -15,13 +15,18 @@
 //! snapshots=DIRECTORY
 //! keep=COUNT         snapshots that are kept (2)
 //! namespace=NAME     one more, of as many shards and as much memory
+//! token=WORD         clients over TCP must know this word; a mirror's primary knows the mirror by it
+//! mirror-of=ADDRESS  a mirror of the server there
+//! max-lag=MS         which may not be read when it has not heard from that server for so long
+//! retry=MS           for how long it waits for that server to begin with
 //! ```
 
 use std::io::BufRead;
 use std::time::{Duration, SystemTime};
 
 use kelix_server::{
-    Durability, Ended, NamespaceConfig, Rights, Server, ServerConfig, SnapshotConfig, WalConfig,
+    Durability, Ended, MirrorConfig, NamespaceConfig, Rights, Server, ServerConfig, SnapshotConfig, Token,
+    WalConfig,
 };
 
 fn main() {
@@ -98,6 +103,32 @@ fn set(config: &mut ServerConfig, option: &str) {
             cache: false,
             rights: Rights::default(),
         }),
+        "token" => match &mut config.mirror {
+            Some(mirror) => mirror.token = Some(value.into()),
+            None => config.tokens.push(Token { name: String::new(), word: value.into() }),
+        },
+        "mirror-of" => {
+            (config.listen, config.rdma) = (None, Vec::new());
+            config.mirror = Some(MirrorConfig {
+                primary: value.into(),
+                token: None,
+                tls: None,
+                namespaces: vec!["default".into()],
+                copy_rate: 0,
+                max_lag: None,
+                name: "test".into(),
+                memory_bytes: None,
+                retry_for: Duration::from_secs(20),
+            });
+        }
+        "retry" => {
+            let time = Duration::from_millis(value.parse().expect("milliseconds"));
+            config.mirror.as_mut().expect("a mirror").retry_for = time;
+        }
+        "max-lag" => {
+            let lag = Duration::from_millis(value.parse().expect("milliseconds"));
+            config.mirror.as_mut().expect("a mirror").max_lag = Some(lag);
+        }
         _ => panic!("{option}: see the source"),
     }
 }

@@ -1,7 +1,8 @@
 /* What the test programs share: checks, and a server to talk to.
  *
  * scripts/test-capi starts a server for each program, and names it by three variables: KELIX_TEST_DIRECTORY, its
- * run directory; KELIX_TEST_TCP, HOST:PORT where it also listens; KELIX_TEST_PID, its process. */
+ * run directory; KELIX_TEST_TCP, HOST:PORT where it also listens; KELIX_TEST_PID, its process. The program `mirror`
+ * has a mirror of it, too: KELIX_TEST_MIRROR, its run directory; KELIX_TEST_MIRROR_PID, its process. */
 
 #ifndef CHECK_H
 #define CHECK_H

@@ -284,9 +284,7 @@ impl Catalogue {
                 expiry: Some(Expiry::In(0)),
                 ..RequestHead::new(Op::Hold, 0, TableId::CATALOGUE)
             };
-            if engine.transport.post(0, head, &[], &[], false).is_ok() {
-                engine.transport.send(0);
-            }
+            engine.post_unawaited(0, head, &[], &[]);
         }
     }
 }

@@ -9,7 +9,9 @@ mod tcp;
 #[cfg(target_os = "linux")]
 mod verbs;
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +21,10 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_fabric::{Endpoint, PeerId, RemoteMemory, WAIT_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
-use kelix_wire::control::{Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
+use kelix_wire::control::{
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURE_SEQUENCES, FEATURES_NEEDED,
+    Frame, Purpose,
+};
 
 use crate::client::Client;
 use crate::engine;
@@ -227,11 +232,12 @@ impl Setup {
         }
     }
 
-    /// Whether a session may be opened here as any other, rather than by a simulator.
+    /// Whether a session that has lost its server goes over to another one. Where a simulator sets sessions up,
+    /// those on mirrors do.
     pub fn opens_sessions(&self) -> bool {
         match self {
             #[cfg(kelix_sim)]
-            Setup::Sim(_) => false,
+            Setup::Sim(source) => source.primary.is_some(),
             _ => true,
         }
     }
@@ -245,8 +251,45 @@ impl Setup {
     ) -> Result<(Setup, Transport<Endpoint>)> {
         match self {
             #[cfg(kelix_sim)]
-            Setup::Sim(source) => (source.again)(caller).map(crate::sim::Connected::open),
+            Setup::Sim(source) => (source.again)(Some(caller)).map(|connected| connected.open(options)),
             _ => session(client, options, Some(caller)),
+        }
+    }
+
+    /// Opens a session that takes the place of the one with this number, if that had one.
+    pub fn open_beside(
+        &mut self,
+        client: &Client,
+        options: &SessionOptions,
+        #[cfg_attr(not(kelix_sim), expect(unused_variables, reason = "only a simulator counts sessions"))]
+        caller: Option<u64>,
+    ) -> Result<Numbered> {
+        match self {
+            #[cfg(kelix_sim)]
+            Setup::Sim(source) => {
+                let greeting = caller.map(|number| Caller { number, again: false });
+                (source.again)(greeting).map(|connected| (connected.open(options), caller))
+            }
+            _ => numbered_session(client, options),
+        }
+    }
+
+    /// Connects a session on a mirror to the server at the address, which the mirror follows.
+    pub fn connect_primary(
+        &mut self,
+        address: &str,
+        credentials: &Credentials,
+        options: &SessionOptions,
+        caller: Option<Caller>,
+    ) -> Result<(Endpoint, ServerIdentity)> {
+        match self {
+            #[cfg(kelix_sim)]
+            Setup::Sim(crate::sim::Source { primary: Some(primary), .. }) => {
+                let wants_records = wants_records(options);
+                let connected = (primary.connect)(caller, wants_records)?;
+                Ok(connected.into_primary(wants_records))
+            }
+            _ => primary(address, credentials, options, caller),
         }
     }
 
@@ -325,6 +368,18 @@ pub(crate) fn snapshot(address: &Address, credentials: &Credentials, answer: Dur
     }
 }
 
+/// A session that was opened, and its number if it goes on when it has lost its connection.
+pub(crate) type Numbered = ((Setup, Transport<Endpoint>), Option<u64>);
+
+/// Opens a session, with a number if it is to go on over other connections.
+pub(crate) fn numbered_session(client: &Client, options: &SessionOptions) -> Result<Numbered> {
+    // As hard to guess as the keys that the standard library's hash tables get.
+    let caller = RandomState::new().hash_one(std::process::id()).max(1);
+    let caller = Some(caller).filter(|_| !options.retry_for.is_zero());
+    let greeting = caller.map(|number| Caller { number, again: false });
+    Ok((session(client, options, greeting)?, caller))
+}
+
 /// Opens a session.
 pub(crate) fn session(
     client: &Client,
@@ -353,6 +408,36 @@ pub(crate) fn session(
             tcp_session(&address, client, options, caller)
         }
     }
+}
+
+/// Whether a session on a mirror is to know which record has what an answer tells of. Who always reads at the
+/// primary need not know how far the mirror is.
+fn wants_records(options: &SessionOptions) -> bool {
+    options.own_writes && !options.strict
+}
+
+/// Connects a session on a mirror to the primary.
+fn primary(
+    address: &str,
+    credentials: &Credentials,
+    options: &SessionOptions,
+    caller: Option<Caller>,
+) -> Result<(Endpoint, ServerIdentity)> {
+    let wants_records = wants_records(options);
+    let wanted = if wants_records { FEATURE_SEQUENCES } else { 0 };
+    let greeting = match greeting(Purpose::Session, caller, credentials) {
+        Frame::Hello { versions, features, purpose, caller, namespace } => {
+            Frame::Hello { versions, features: features | wanted, purpose, caller, namespace }
+        }
+        other => other,
+    };
+    let (endpoint, server) = tcp::endpoint(address, credentials, &greeting, options)?;
+    if wants_records && !server.tells_records {
+        let context = "the server does not tell which record has a write, so that nobody can say when a \
+                       mirror has it; its release is too old";
+        return Err(Error::new(ErrorKind::Incompatible, "connect", context));
+    }
+    Ok((Endpoint::Tcp(endpoint), server))
 }
 
 fn tcp_session(
@@ -441,15 +526,24 @@ fn greeted(answer: Frame) -> Result<ServerIdentity> {
     let Frame::Welcome { version, features, term, may_write, view, life, .. } = answer else {
         return Err(protocol("the server did not greet"));
     };
-    let strange = features & FEATURES_NEEDED & !FEATURE_COMMITS != 0;
+    let strange = features & FEATURES_NEEDED & !(FEATURE_COMMITS | FEATURE_MIRROR) != 0;
     if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || strange {
         let context = format!(
             "the server speaks protocol version {version} with features {features:#x}, this client version {SPOKEN}"
         );
         return Err(Error::new(ErrorKind::Incompatible, "connect", context));
     }
-    let (wants_hints, commits) = (features & FEATURE_HINTS != 0, features & FEATURE_COMMITS != 0);
-    Ok(ServerIdentity { term, may_write, wants_hints, commits, view, life })
+    let has = |feature: u64| features & feature != 0;
+    Ok(ServerIdentity {
+        term,
+        may_write,
+        wants_hints: has(FEATURE_HINTS),
+        commits: has(FEATURE_COMMITS),
+        is_mirror: has(FEATURE_MIRROR),
+        tells_records: has(FEATURE_SEQUENCES),
+        view,
+        life,
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use kelix_fabric::shm::{
     RunDirectory, SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame,
     receive_frame_within, send_frame,
 };
-use kelix_fabric::{Direct, Endpoint, PeerId};
+use kelix_fabric::{Direct, Endpoint, MirrorEndpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::{POINTER_TABLE_BYTES, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
@@ -53,6 +53,14 @@ pub(super) fn listens_at(directory: &Path) -> Result<String> {
         Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
     })?;
     Ok(String::from_utf8_lossy(&told).trim().into())
+}
+
+/// What a server says of itself.
+struct Greeted {
+    server: ServerIdentity,
+    descriptors: Vec<OwnedFd>,
+    /// Where that is which it follows, if it is a mirror.
+    primary: Option<String>,
 }
 
 /// The set-up connection.
@@ -107,11 +115,16 @@ impl Link {
     }
 
     /// Greets, and returns what the server says of itself, with descriptors.
-    fn greet(&self, greeting: &Frame) -> Result<(ServerIdentity, Vec<OwnedFd>)> {
+    fn greet(&self, greeting: &Frame) -> Result<Greeted> {
         // A server that refuses whoever comes may have said why, and be gone by now.
         self.send(greeting).map_err(|error| self.receive().err().unwrap_or(error))?;
         let (answer, descriptors) = self.receive()?;
-        Ok((greeted(answer)?, descriptors))
+        let server = greeted(answer)?;
+        let primary = server.is_mirror.then(|| match self.receive()? {
+            (Frame::Primary { address }, _) => Ok(address),
+            _ => Err(protocol("the mirror did not say whom it follows")),
+        });
+        Ok(Greeted { server, descriptors, primary: primary.transpose()? })
     }
 
     /// Asks for statistics, as JSON.
@@ -206,7 +219,7 @@ impl Link {
         options: &SessionOptions,
     ) -> Result<(Link, Transport<Endpoint>)> {
         let mut link = Link::open(directory, answer_within(options))?;
-        let (server, mut descriptors) = link.greet(greeting)?;
+        let Greeted { server, mut descriptors, primary } = link.greet(greeting)?;
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
             return Err(protocol("the server sent no authority page"));
         };
@@ -226,13 +239,15 @@ impl Link {
         for shard in 0..server.view.shards() {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &server.view)?);
         }
-        let transport = Transport::new(
-            Endpoint::Local(endpoint),
-            server,
-            &peers,
-            PointerCache::new(pointers),
-            Shelf::Private,
-        );
+        let endpoint = match primary {
+            Some(_) => Endpoint::Mirror(Box::new(MirrorEndpoint::new(endpoint))),
+            None => Endpoint::Local(endpoint),
+        };
+        let pointers = PointerCache::new(pointers);
+        let mut transport = Transport::new(endpoint, server, &peers, pointers, Shelf::Private);
+        if let Some(address) = primary {
+            transport.begin_mirror(address, options);
+        }
         Ok((link, transport))
     }
 

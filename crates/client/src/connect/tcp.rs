@@ -3,7 +3,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use kelix_fabric::tcp::Greeting;
+use kelix_fabric::tcp::{Greeting, TcpEndpoint};
 use kelix_fabric::{Endpoint, PeerId};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::MAILBOX_BYTES;
@@ -54,6 +54,10 @@ pub(super) fn greet(
         server.tell(kind, &bytes);
     }
     let of_server = greeted(ask(&mut server, greeting)?)?;
+    if of_server.is_mirror {
+        let context = format!("the server at {address} is a mirror, which is read on its own host only");
+        return Err(Error::new(ErrorKind::Incompatible, "connect", context));
+    }
     Ok((server, of_server))
 }
 
@@ -77,16 +81,26 @@ pub(super) fn statistics(address: &str, credentials: &Credentials, answer: Durat
     }
 }
 
+/// The endpoint of a session, and what the server says of itself.
+pub(super) fn endpoint(
+    address: &str,
+    credentials: &Credentials,
+    greeting: &Frame,
+    options: &SessionOptions,
+) -> Result<(TcpEndpoint, ServerIdentity)> {
+    let (server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
+    let endpoint = server.endpoint(of_server.term, of_server.view.shards(), MAILBOX_BYTES)?;
+    Ok((endpoint, of_server))
+}
+
 pub(super) fn session(
     address: &str,
     credentials: &Credentials,
     greeting: &Frame,
     options: &SessionOptions,
 ) -> Result<Transport<Endpoint>> {
-    let (server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
-    let shards = of_server.view.shards();
-    let endpoint = server.endpoint(of_server.term, shards, MAILBOX_BYTES)?;
-    let peers: Vec<PeerId> = (0..shards as u32).map(PeerId).collect();
+    let (endpoint, of_server) = endpoint(address, credentials, greeting, options)?;
+    let peers: Vec<PeerId> = (0..of_server.view.shards() as u32).map(PeerId).collect();
     // A table of this size is made at once where it is shared, which is much for a process that ends soon.
     let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };

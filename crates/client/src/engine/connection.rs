@@ -34,6 +34,9 @@ pub(crate) struct Connection {
     /// Connections that the session had before this one, when the session got this one, and when it may try
     /// for the next.
     pub connections: u32,
+    /// Connections that the session had before this one, and connections to the server that a mirror follows:
+    /// READs and uploads that were under way over a connection are lost with the connection.
+    pub ways: u32,
     pub connected_ns: u64,
     pub next_try_ns: u64,
     /// Of an operation that asks several times for the same: when its trying to connect again ends, once that
@@ -85,6 +88,8 @@ impl Connection {
                 }
                 End::Ask
             }
+            // A request to the primary then shows that another life of the store has begun.
+            Step::Superseded if transport.is_of_primary(op.shard) => End::Ask,
             Step::Superseded => return Err(self.superseded()),
             Step::NoMemory => return Err(no_memory()),
         };
@@ -101,7 +106,7 @@ impl Connection {
         op: &mut ReadOp,
         key: &[u8],
     ) -> Result<bool> {
-        if !self.detached {
+        if !self.detached && !transport.is_of_primary(op.shard) {
             self.refresh_map(transport, op.shard, false)?;
         }
         Ok(transport.restart_read(op, key) == Step::Pending)

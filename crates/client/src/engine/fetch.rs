@@ -80,8 +80,8 @@ pub(crate) struct Fetch {
     state: State,
     /// The pointer that the read began with.
     known: Option<Pointer>,
-    /// The connection of the session, counted up, over which its READs were posted.
-    connection: u32,
+    /// The connections of the session, counted up, over which its READs were posted.
+    ways: u32,
     /// Answers so far that named an item which was another when it was read.
     rounds: u32,
     registering: Patience,
@@ -101,7 +101,7 @@ impl Fetch {
     /// A get by message, not sent yet.
     fn unsent(tag: u32, table: TableId, (hash, shard): (KeyHash, usize)) -> Fetch {
         let (state, registering) = (State::Unsent, Patience::default());
-        Fetch { table, hash, shard, tag, state, known: None, connection: 0, rounds: 0, registering }
+        Fetch { table, hash, shard, tag, state, known: None, ways: 0, rounds: 0, registering }
     }
 
     /// Whether the shard is to be asked: by [`Fetch::ask`], since a get does not know what else is sent with
@@ -152,9 +152,9 @@ impl Fetch {
         loop {
             match &mut self.state {
                 State::Reading(read) => {
-                    let Engine { transport, connection: Connection { connections, .. }, .. } = engine;
+                    let Engine { transport, connection: Connection { ways, .. }, .. } = engine;
                     // READs over a connection that broke are lost.
-                    let anew = std::mem::replace(&mut self.connection, *connections) != *connections;
+                    let anew = std::mem::replace(&mut self.ways, *ways) != *ways;
                     let from = (self.known, anew);
                     let Some(end) = engine.connection.advance(transport, read, key, landing, from)? else {
                         return Ok(None);
@@ -213,6 +213,7 @@ impl Fetch {
     ) -> Result<Option<bool>> {
         self.state = State::Ended;
         check_answer(&answer)?;
+        let station = answer.station;
         engine.transport.take_model(self.table, self.shard, &mut answer);
         if answer.status != Status::Ok {
             return Ok(Some(false));
@@ -224,13 +225,14 @@ impl Fetch {
             return Ok(Some(true));
         }
         self.rounds += 1;
-        self.begin_read(engine, key, pointer);
+        self.begin_read(engine, station, key, pointer);
         Ok(None)
     }
 
-    fn begin_read(&mut self, engine: &mut Engine, key: &[u8], known: Option<Pointer>) {
-        let route = (self.hash, self.shard);
-        (self.known, self.connection) = (known, engine.connection.connections);
+    fn begin_read(&mut self, engine: &mut Engine, station: usize, key: &[u8], known: Option<Pointer>) {
+        let route = (self.hash, station);
+        let known = known.filter(|known| engine.transport.may_follow(station, *known));
+        (self.known, self.ways) = (known, engine.connection.ways);
         self.state = State::Reading(engine.transport.start_read(self.tag, (self.table, key), route, known));
     }
 
@@ -254,8 +256,8 @@ impl Engine {
         known: Option<Pointer>,
     ) -> Fetch {
         let mut fetch = Fetch::unsent(tag, table, (hash, shard));
-        if self.transport.path != Path::Message {
-            fetch.begin_read(self, key, known);
+        if self.transport.path() != Path::Message && !self.transport.reads_at_primary(shard) {
+            fetch.begin_read(self, shard, key, known);
         }
         fetch
     }
@@ -281,7 +283,7 @@ impl Engine {
         hash: KeyHash,
         landing: &mut Landing,
     ) -> ControlFlow<Option<Version>, Option<Pointer>> {
-        if self.transport.path == Path::Message {
+        if self.transport.path() == Path::Message {
             return ControlFlow::Continue(pointer);
         }
         let known = pointer.or_else(|| self.transport.known_pointer(hash));
@@ -378,7 +380,9 @@ impl Engine {
     pub fn catalogue_body(&mut self, key: &[u8], landing: &mut Landing) -> Result<Option<Vec<u8>>> {
         let hash = self.transport.route(TableId::CATALOGUE, key).0;
         let mut fetch = Fetch::unsent(PLAIN, TableId::CATALOGUE, (hash, 0));
-        fetch.begin_read(self, key, None);
+        if !self.transport.reads_at_primary(0) {
+            fetch.begin_read(self, 0, key, None);
+        }
         let found = self.finish(&mut fetch, key, landing)?;
         Ok(found.map(|_| landing.view().body().to_vec()))
     }
@@ -513,6 +517,9 @@ impl Engine {
         // Of a large value no piece is read.
         landing.want_part(0..0);
         let route = self.transport.route(table, key);
+        if self.transport.is_suspended(route.1) {
+            return Ok(TryGet::WouldWait);
+        }
         let mut read = self.transport.start_read(PLAIN, (table, key), route, None);
         let step = loop {
             let posted = read.cost().reads;
@@ -628,7 +635,7 @@ impl Engine {
     #[inline(always)]
     pub fn lands(&mut self, wanted: Wanted<'_>, landing: &mut Landing) -> Result<bool> {
         let Wanted { table, key, pointer } = wanted;
-        let Some(pointer) = pointer.filter(|_| self.transport.path != Path::Message) else {
+        let Some(pointer) = pointer.filter(|_| self.transport.path() != Path::Message) else {
             return Ok(false);
         };
         let landed = self.transport.read_pointed((table, key), pointer, landing);
@@ -645,7 +652,7 @@ impl Engine {
         let alone = gone
             && table.kind().is_ordered()
             && self.transport.reads_directly()
-            && self.transport.path != Path::Message;
+            && self.transport.path() != Path::Message;
         if alone {
             self.transport.reader_in_order(table).ordered.alone = true;
         }

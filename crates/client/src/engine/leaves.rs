@@ -43,7 +43,10 @@ impl Engine {
         take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
     ) -> Result<bool> {
         // What stands in a subtable may move while it is read.
-        if self.transport.path == Path::Message || !cursor.table.kind().is_ordered() {
+        if self.transport.path() == Path::Message || !cursor.table.kind().is_ordered() {
+            return Ok(false);
+        }
+        if self.transport.is_on_mirror() && self.transport.reads_at_primary(cursor.shard(self)) {
             return Ok(false);
         }
         let left = cursor.left.saturating_sub(most);

@@ -6,6 +6,7 @@ mod connection;
 mod fetch;
 mod leaves;
 mod models;
+mod primary;
 mod repairs;
 mod requests;
 mod waiting;
@@ -25,6 +26,7 @@ pub(crate) use connection::{Connection, End, LOST};
 pub(crate) use fetch::{Fetch, Wanted, check_key};
 pub use fetch::{TryGet, ValuePart};
 pub(crate) use leaves::Buffers;
+use primary::Tries;
 pub(crate) use requests::{Pipeline, check_answer};
 use waiting::LIMIT_MAX;
 pub(crate) use waiting::{BETWEEN_TRIES, Patience, is_passing, nanoseconds};
@@ -39,6 +41,8 @@ pub(crate) struct Engine {
     pub connection: Connection,
     /// When gets last waited for segments to become readable.
     napped_ns: u64,
+    /// Of a session on a mirror: how the last try to connect to the primary failed.
+    tries: Tries,
 }
 
 impl Engine {
@@ -61,6 +65,7 @@ impl Engine {
             caller,
             server: transport.handles(),
             connections: 0,
+            ways: 0,
             connected_ns: 0,
             next_try_ns: 0,
             budget: None,
@@ -70,7 +75,7 @@ impl Engine {
             looks: 0,
             looked_around_ns: 0,
         };
-        let mut engine = Engine { transport, connection, napped_ns: 0 };
+        let mut engine = Engine { transport, connection, napped_ns: 0, tries: Tries::default() };
         engine.look_around()?;
         Ok(engine)
     }
@@ -107,6 +112,10 @@ impl Engine {
         self.note_broken();
         self.transport.publish_counters();
         for shard in 0..self.transport.shards() {
+            // A suspended shard is not read, so its memory need not be mapped, and its mirror may stand still.
+            if self.transport.is_suspended(shard) {
+                continue;
+            }
             let version = self.transport.fabric.map_version(self.transport.peer(shard));
             if version != self.connection.segments_versions[shard] && !self.connection.detached {
                 match self.connection.refresh_map(&mut self.transport, shard, true) {
@@ -126,11 +135,18 @@ impl Engine {
             self.connection.detached = true;
             self.connection.server = LOST;
         }
+        if self.transport.is_on_mirror() {
+            self.note_primary();
+        }
     }
 
-    /// Whether there is still a server to ask for what a shard has.
-    pub fn check_server(&mut self, shard: usize) -> Result<()> {
-        match self.transport.in_force(shard) {
+    /// Whether there is still a server to ask at a station.
+    pub fn check_server(&mut self, station: usize) -> Result<()> {
+        if self.transport.is_of_primary(station) {
+            // The primary was just connected to, or looked at.
+            return Ok(());
+        }
+        match self.transport.in_force(station) {
             Some(false) => Err(self.connection.superseded()),
             Some(true) if !self.connection.detached => Ok(()),
             _ => {

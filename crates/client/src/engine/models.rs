@@ -19,7 +19,7 @@ impl Engine {
     /// Sees to it that there is a copy of the models of a table, if there can be one and it is of use.
     pub fn copy_models(&mut self, table: TableId, shard: usize) -> Result<()> {
         let budget = self.connection.options.model_bytes;
-        if self.transport.path == Path::Message || self.transport.reads_directly() || budget == 0 {
+        if self.transport.path() == Path::Message || self.transport.reads_directly() || budget == 0 {
             return Ok(());
         }
         let ordered = &mut self.transport.reader(shard).ordered;

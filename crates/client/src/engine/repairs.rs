@@ -38,9 +38,7 @@ impl Engine {
         mark!("link repaired by a reader");
         // If the ring is full the next reader will try again; it stays so as long as nobody takes the
         // answers.
-        if self.transport.post(shard, head, key, &claim, false).is_ok() {
-            self.transport.send(shard);
-        }
+        self.post_unawaited(shard, head, key, &claim);
         self.transport.poll_replies().map(drop)
     }
 

@@ -63,11 +63,30 @@ impl Engine {
     ) -> std::result::Result<RequestId, PostError> {
         let properties = head.op.properties();
         head.durable = self.connection.options.durable && properties.needs_writer && properties.has_effect;
-        self.check_server(shard).map_err(PostError::Failed)?;
-        let posted = self.transport.post(shard, head, key, body, true);
+        let station = match self.transport.is_on_mirror() {
+            true => self.station_for(shard, head.op).map_err(PostError::Failed)?,
+            false => shard,
+        };
+        self.check_server(station).map_err(PostError::Failed)?;
+        let posted = self.transport.post(station, head, key, body, true);
         if let Err(PostError::Failed(_)) = posted {
             // Over verbs the lease of the authority may last longer than the connection.
             self.note_broken();
+        }
+        posted
+    }
+
+    /// Posts a request whose answer nobody will ask for, if there is room for it and it goes where there is a
+    /// connection already. Returns whether it was sent.
+    pub fn post_unawaited(&mut self, shard: usize, head: RequestHead, key: &[u8], body: &[u8]) -> bool {
+        let station = match self.transport.is_on_mirror() {
+            true if !self.transport.is_primary_connected() => return false,
+            true => self.transport.primary_of(shard),
+            false => shard,
+        };
+        let posted = self.transport.post(station, head, key, body, false).is_ok();
+        if posted {
+            self.transport.send(shard);
         }
         posted
     }
@@ -145,12 +164,19 @@ impl Engine {
         if self.transport.has_news() {
             self.transport.poll_replies()?;
         }
-        self.transport.take(id).map(|answer| self.check_authority(answer)).transpose()
+        match self.transport.take(id) {
+            Some(Ok(answer)) => self.check_authority(answer).map(Some),
+            Some(Err(lost)) => Err(self.lost_with_primary(&lost)),
+            None => Ok(None),
+        }
     }
 
     /// Check (c) for answers: only the server in force may give them.
     pub fn check_authority(&mut self, answer: Answer) -> Result<Answer> {
-        match self.transport.in_force(answer.shard) {
+        if self.transport.is_on_mirror() {
+            return self.check_mirrored(answer);
+        }
+        match self.transport.in_force(answer.station) {
             Some(false) => Err(self.connection.superseded().with_effect(Effect::Unknown)),
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),

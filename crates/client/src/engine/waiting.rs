@@ -112,7 +112,8 @@ impl Engine {
         // From now on each look is worth a while.
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.connection.options.timeout;
-        if (0..self.transport.shards()).any(|shard| self.transport.in_force(shard) == Some(false)) {
+        let shards = if self.transport.awaits_shards() { self.transport.shards() } else { 0 };
+        if (0..shards).any(|shard| self.transport.in_force(shard) == Some(false)) {
             return Err(self.connection.superseded());
         }
         if waited >= deadline {
@@ -136,9 +137,22 @@ impl Engine {
         // in the ring, this side would neither sleep nor see that the connection is over.
         let took = self.transport.has_news() && self.transport.poll_replies()?;
         if self.transport.fabric.is_broken(self.transport.peer(0)) && !took {
+            // A server that was superseded ends its connections, too.
+            if self.transport.awaits_shards() && self.transport.in_force(0) == Some(false) {
+                return Err(self.connection.superseded());
+            }
             self.connection.detached = true;
             let error = self.gone();
-            return self.recover(patience, error);
+            if self.transport.awaits_shards() {
+                return self.recover(patience, error);
+            }
+        }
+        if self.transport.is_on_mirror() {
+            self.note_primary();
+            if self.transport.is_owed_by_primary() {
+                let error = self.primary_is_gone();
+                return self.recover(patience, error);
+            }
         }
         Ok(())
     }
@@ -173,9 +187,9 @@ impl Engine {
     /// Waits until something has come. `true`: a new connection, and READs that were under way are lost.
     #[inline]
     pub fn until_progress(&mut self, patience: &mut Patience) -> Result<bool> {
-        let connections = self.connection.connections;
-        while !self.pause(patience)? && self.connection.connections == connections {}
-        Ok(self.connection.connections != connections)
+        let ways = self.connection.ways;
+        while !self.pause(patience)? && self.connection.ways == ways {}
+        Ok(self.connection.ways != ways)
     }
 
     /// What becomes of waiting for a server that does not answer, or cannot be reached: it ends with the
@@ -191,7 +205,9 @@ impl Engine {
         if now_ns >= until_ns {
             return Err(error);
         }
-        match self.connect_again(caller) {
+        let is_late = error.kind() == ErrorKind::TimedOut;
+        let at_primary = self.reach_primary_again(is_late);
+        match at_primary.unwrap_or_else(|| self.connect_again(caller)) {
             Ok(()) => (patience.since_ns, patience.moved) = (Some(self.transport.fabric.now_ns()), None),
             Err(error) if is_passing(&error) => self.connection.setup.nap(BETWEEN_TRIES),
             Err(error) => return Err(error),
@@ -202,20 +218,29 @@ impl Engine {
     /// Connects once more to the server that was lost, and asks again for what it has not answered.
     pub fn connect_again(&mut self, caller: u64) -> Result<()> {
         let caller = Caller { number: caller, again: true };
-        let (setup, transport) =
+        let (setup, mut transport) =
             self.connection.setup.connect_again(&self.connection.client, &self.connection.options, caller)?;
         if !transport.is_of_the_server_of(&self.transport) {
             return Err(self.connection.superseded());
         }
         mark!("session went on over another connection");
         self.connection.setup = setup;
+        // That to the primary is as good as before.
+        if let Some(primary) = self.transport.fabric.part_primary() {
+            transport.fabric.join_primary(primary)?;
+        }
         self.transport.resume_on(transport);
         (self.connection.detached, self.connection.announced) = (false, false);
         self.connection.server = self.transport.handles();
         self.connection.connections += 1;
+        self.connection.ways += 1;
         self.connection.connected_ns = self.transport.fabric.now_ns();
         self.connection.segments_versions.fill(0);
-        let mut patience = Patience::default();
+        self.ask_again(&mut Patience::default())
+    }
+
+    /// Asks again for what was not answered over a connection that was lost.
+    pub(super) fn ask_again(&mut self, patience: &mut Patience) -> Result<()> {
         while !self.transport.post_again()? {
             self.send_all();
             self.transport.fabric.progress();
@@ -223,7 +248,7 @@ impl Engine {
             self.give_core();
             self.note_broken();
             let waited = patience.waited(self.transport.fabric.now_ns());
-            self.note_progress(&mut patience, waited);
+            self.note_progress(patience, waited);
             if self.connection.detached
                 || waited > self.connection.options.timeout && patience.since_ns.is_some()
             {

@@ -48,13 +48,13 @@ impl Engine {
         patience: &mut Patience,
     ) -> Result<Answer> {
         loop {
-            let connections = self.connection.connections;
+            let ways = self.connection.ways;
             let outcome = self.write_in_pieces_once(shard, head, key, body);
             let cut = match &outcome {
                 Ok(answer) => answer.status == Status::Refused,
                 Err(error) => error.kind() == ErrorKind::InvalidArgument,
             };
-            if !cut || self.connection.connections == connections {
+            if !cut || self.connection.ways == ways {
                 return outcome;
             }
             if patience.waited(self.transport.fabric.now_ns()) >= self.limit() {

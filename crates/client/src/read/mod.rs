@@ -22,6 +22,7 @@
 
 mod direct;
 mod directory;
+mod freshness;
 mod large;
 mod look;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, Table
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
 pub(crate) use direct::{find_large_direct, take_direct, take_item};
+pub(crate) use freshness::Freshness;
 pub(crate) use watermark::{LINE, LINE_WORDS, Watermark, set_place};
 use watermark::{LeafSays, Unproven};
 

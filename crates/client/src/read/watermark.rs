@@ -9,7 +9,7 @@ use kelix_image::words::load_fence;
 use kelix_image::{Committed, header_word};
 use kelix_types::{Incarnation, Place, mark};
 
-use super::{Landing, ReadOp, ShardReader, State, Step};
+use super::{Freshness, Landing, ReadOp, ShardReader, State, Step};
 
 /// The words of a header page that say up to where changes are committed, and which record changed a leaf
 /// last.
@@ -25,13 +25,26 @@ pub(crate) fn set_place(leaf: Incarnation) -> Place {
 pub(crate) struct Watermark {
     incarnation: Cell<u64>,
     record: Cell<u64>,
+    /// Of a mirror that may be read for a while only. All that is read is above the watermark then, so that
+    /// nobody else looks here.
+    freshness: Option<Freshness>,
 }
 
 impl Watermark {
     /// Of a shard whose changes count at once, or of one of which nothing is known yet.
     pub fn new(commits: bool) -> Watermark {
         let Committed { incarnation, record } = if commits { Committed::NONE } else { Committed::ALL };
-        Watermark { incarnation: Cell::new(incarnation), record: Cell::new(record) }
+        Watermark { incarnation: Cell::new(incarnation), record: Cell::new(record), freshness: None }
+    }
+
+    /// Of a shard of a mirror that may be read for a while only.
+    pub fn of_mirror(freshness: Freshness) -> Watermark {
+        Watermark { freshness: Some(freshness), ..Watermark::new(true) }
+    }
+
+    /// Until when a mirror may be read, if that has an end.
+    pub fn freshness(&self) -> Option<&Freshness> {
+        self.freshness.as_ref()
     }
 
     /// Takes note of what the header page says. Whether no leaf has changed that is not committed.
@@ -67,6 +80,9 @@ impl Watermark {
     #[cold]
     #[inline(never)]
     fn look(&self, direct: &Direct, incarnation: Incarnation) -> bool {
+        if let Some(freshness) = &self.freshness {
+            return freshness.covers(direct);
+        }
         self.note_line(direct);
         let covers = self.covers(incarnation);
         mark!(if covers { "watermark looked at again" } else { "item that is not committed" });
@@ -90,6 +106,9 @@ impl Watermark {
     #[cold]
     #[inline(never)]
     fn look_at_leaf(&self, direct: &Direct, leaf: Incarnation) -> bool {
+        if let Some(freshness) = &self.freshness {
+            return freshness.covers(direct);
+        }
         // SYNC: pairs with the stores of `Watermark::note_leaf` in the image's writer, which stay before
         // those of the leaf.
         load_fence();
@@ -171,6 +190,13 @@ impl ReadOp {
     #[cold]
     #[inline(never)]
     fn post_line<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, what: Unproven) -> Step {
+        if let Some(freshness) = shard.watermark.freshness() {
+            return match what {
+                _ if !freshness.holds() => Step::Ask,
+                Unproven::Item(_) => Step::Valid,
+                Unproven::Leaf(says) => says.step(),
+            };
+        }
         self.state = State::Watermark(what);
         self.post(fabric, shard, LINE, LINE_WORDS);
         Step::Pending

@@ -9,8 +9,10 @@ use super::Transport;
 impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Takes note that an item of a table without order was read, for a shard that wants to know.
     #[inline(always)]
-    pub(super) fn hint(&mut self, shard: usize, table: TableId, location: Location) {
+    pub(super) fn hint(&mut self, station: usize, table: TableId, location: Location) {
         let Some(hints) = &mut self.hints else { return };
+        // What was read at the primary of a mirror is told to the mirror, which passes it on.
+        let shard = station % self.shards.len();
         if !table.kind().is_ordered() && hints.note(shard, location) {
             self.tell(shard);
         }

@@ -3,10 +3,12 @@
 use std::cmp::Reverse;
 
 use kelix_fabric::{Mailbox, RemoteMemory};
+use kelix_image::Committed;
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Version, mark};
-use kelix_wire::{FrameBuffer, Reply, RequestHead, Sequence, Status, encode_request};
+use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Sequence, Status, encode_request};
 
+use super::mirror::{Lost, state_of};
 use super::{ShardState, Transport, fault};
 use crate::hints::Hints;
 use crate::pointers::Pointer;
@@ -23,8 +25,8 @@ pub(crate) struct Answer {
     pub item: Vec<u64>,
     /// It answers a write.
     write: bool,
-    /// The shard that has answered.
-    pub shard: usize,
+    /// The station that has answered: the shard, or that of the primary.
+    pub station: usize,
 }
 
 impl Answer {
@@ -48,17 +50,19 @@ impl Answer {
 }
 
 /// A request under way.
-struct Pending {
+pub(super) struct Pending {
     /// High half of the request's id; replies to abandoned requests carry another.
     generation: u16,
-    state: PendingState,
-    /// Of a session that may ask again: the request, to which shard it went, and when among all requests.
-    kept: FrameBuffer,
-    shard: u16,
-    order: u64,
+    pub(super) state: PendingState,
+    /// Of a session that may ask again: the request, to which station it went, and when among all requests.
+    pub(super) kept: FrameBuffer,
+    pub(super) shard: u16,
+    pub(super) order: u64,
+    /// The answer may be an item.
+    is_get: bool,
 }
 
-enum PendingState {
+pub(super) enum PendingState {
     Free,
     Waiting {
         write: bool,
@@ -68,6 +72,8 @@ enum PendingState {
     /// others.
     Abandoned,
     Answered(Answer),
+    /// The connection to the primary was lost before the answer came.
+    Lost(Lost),
 }
 
 /// Names a request under way.
@@ -87,7 +93,7 @@ const REQUESTS_MAX: usize = 1 << 12;
 /// The requests of a session.
 #[derive(Default)]
 pub(super) struct Requests {
-    pending: Vec<Pending>,
+    pub(super) pending: Vec<Pending>,
     free: Vec<u16>,
     frame: FrameBuffer,
     payload: Vec<u64>,
@@ -96,7 +102,35 @@ pub(super) struct Requests {
     /// How many were posted.
     posted: u64,
     /// Those that are to be asked again, the first at the end.
-    again: Vec<u16>,
+    pub(super) again: Vec<u16>,
+}
+
+impl Requests {
+    /// Whether there is one to a station, in a state, as wanted.
+    pub(super) fn any(&self, wanted: impl Fn(u16, &PendingState) -> bool) -> bool {
+        self.pending.iter().any(|pending| wanted(pending.shard, &pending.state))
+    }
+
+    /// Those to stations from `first` on will not be answered, unless they are kept to be asked again.
+    pub(super) fn lose(&mut self, first: usize, keep: bool) {
+        self.again.retain(|slot| usize::from(self.pending[usize::from(*slot)].shard) < first);
+        for (slot, pending) in self.pending.iter_mut().enumerate() {
+            if usize::from(pending.shard) < first {
+                continue;
+            }
+            match pending.state {
+                PendingState::Waiting { wanted: true, .. } if keep => {}
+                PendingState::Waiting { wanted: true, write } => {
+                    pending.state = PendingState::Lost(Lost { has_effect: write });
+                }
+                PendingState::Waiting { wanted: false, .. } | PendingState::Abandoned => {
+                    pending.state = PendingState::Free;
+                    self.free.push(slot as u16);
+                }
+                PendingState::Free | PendingState::Answered(_) | PendingState::Lost(_) => {}
+            }
+        }
+    }
 }
 
 impl<F: RemoteMemory + Mailbox> Transport<F> {
@@ -106,10 +140,10 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.requests.kept = true;
     }
 
-    /// Posts a request. With `wanted` false nobody will ask for the answer.
+    /// Posts a request to a station. With `wanted` false nobody will ask for the answer.
     pub fn post(
         &mut self,
-        shard: usize,
+        station: usize,
         mut head: RequestHead,
         key: &[u8],
         body: &[u8],
@@ -118,7 +152,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.countdown.check().map_err(PostError::Failed)?;
         // A write can be told from others only while it is among the last.
         let counts = self.requests.kept && head.op.properties().is_deduplicated;
-        if counts && !self.may_count(shard) {
+        if counts && !self.may_count(station) {
             return Err(PostError::Full);
         }
         let slot = match self.requests.free.pop() {
@@ -130,6 +164,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                     kept: FrameBuffer::default(),
                     shard: 0,
                     order: 0,
+                    is_get: false,
                 });
                 (self.requests.pending.len() - 1) as u16
             }
@@ -138,7 +173,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         let pending = &mut self.requests.pending[usize::from(slot)];
         pending.generation = pending.generation.wrapping_add(1);
         head.id = u32::from(slot) | u32::from(pending.generation) << 16;
-        let state = &mut self.shards[shard];
+        let state = state_of(&mut self.shards, &mut self.mirror, station);
         head.sequence = counts.then(|| Sequence { number: state.sequence + 1, again: false });
         let frame = if self.requests.kept { &mut pending.kept } else { &mut self.requests.frame };
         encode_request(frame, head, key, body);
@@ -159,16 +194,17 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
             state.sequence += 1;
             state.unanswered.push_back((state.sequence, slot, pending.generation));
         }
-        (pending.shard, pending.order) = (shard as u16, self.requests.posted);
+        (pending.shard, pending.order) = (station as u16, self.requests.posted);
+        pending.is_get = head.op == Op::Get;
         self.requests.posted += 1;
         state.outstanding += 1;
         self.total.messages += 1;
         Ok(RequestId(head.id))
     }
 
-    /// Whether one more write may be under way to a shard which is to know the answer to each.
-    fn may_count(&mut self, shard: usize) -> bool {
-        let ShardState { sequence, unanswered, .. } = &mut self.shards[shard];
+    /// Whether one more write may be under way to a station which is to know the answer to each.
+    fn may_count(&mut self, station: usize) -> bool {
+        let ShardState { sequence, unanswered, .. } = state_of(&mut self.shards, &mut self.mirror, station);
         while let Some((first, slot, generation)) = unanswered.front() {
             let pending = &self.requests.pending[usize::from(*slot)];
             let waits = matches!(pending.state, PendingState::Waiting { .. });
@@ -181,16 +217,26 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     }
 
     /// Goes on over another connection to the same server, where what was not answered is to be asked again.
-    pub fn resume_on(&mut self, other: Transport<F>) {
+    pub fn resume_on(&mut self, mut other: Transport<F>) {
+        other.inherit(self);
+        let count = self.shards.len();
         self.fabric = other.fabric;
         for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
             reader.direct_gets = state.reader.direct_gets;
             std::mem::swap(&mut reader.ordered, &mut state.reader.ordered);
             (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
         }
+        if let (Some(mirror), Some(other)) = (&mut self.mirror, other.mirror) {
+            mirror.go_on_as(*other);
+            self.suspend_again();
+        }
         self.requests.again.clear();
         self.hints.iter_mut().for_each(Hints::begin_anew);
         for (slot, pending) in self.requests.pending.iter_mut().enumerate() {
+            // The way to the primary is another connection.
+            if usize::from(pending.shard) >= count {
+                continue;
+            }
             match pending.state {
                 PendingState::Waiting { wanted: true, .. } => {
                     self.requests.again.push(slot as u16);
@@ -200,7 +246,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                     pending.state = PendingState::Free;
                     self.requests.free.push(slot as u16);
                 }
-                PendingState::Free | PendingState::Answered(_) => {}
+                PendingState::Free | PendingState::Answered(_) | PendingState::Lost(_) => {}
             }
         }
         let Requests { again, pending, .. } = &mut self.requests;
@@ -211,7 +257,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     pub fn post_again(&mut self) -> Result<bool, Error> {
         while let Some(slot) = self.requests.again.last() {
             let pending = &mut self.requests.pending[usize::from(*slot)];
-            let state = &mut self.shards[usize::from(pending.shard)];
+            let state = state_of(&mut self.shards, &mut self.mirror, pending.shard.into());
             let peer = state.reader.peer;
             if !state.writer.push(&mut self.fabric, peer, &mut pending.kept).map_err(fault)? {
                 return Ok(false);
@@ -227,27 +273,31 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// there were any.
     pub fn poll_replies(&mut self) -> Result<bool, Error> {
         let mut took = false;
-        for shard in 0..self.shards.len() {
-            if self.shards[shard].outstanding == 0 || self.in_force(shard).is_none() {
+        for station in 0..self.stations() {
+            let outstanding = state_of(&mut self.shards, &mut self.mirror, station).outstanding;
+            if outstanding == 0 || self.in_force(station).is_none() {
                 continue;
             }
-            let state = &mut self.shards[shard];
-            while state.outstanding > 0 {
-                if !state
-                    .ring
-                    .pop(&mut self.fabric, state.reader.peer, &mut self.requests.payload)
-                    .map_err(fault)?
+            let tells_record = self.tells_records(station);
+            loop {
+                let state = state_of(&mut self.shards, &mut self.mirror, station);
+                if state.outstanding == 0
+                    || !state
+                        .ring
+                        .pop(&mut self.fabric, state.reader.peer, &mut self.requests.payload)
+                        .map_err(fault)?
                 {
                     break;
                 }
                 took = true;
-                let Some(reply) = Reply::parse(&self.requests.payload) else {
-                    return Err(Error::new(
-                        ErrorKind::Protocol,
-                        "talk to the server",
-                        "a reply that makes no sense",
-                    ));
-                };
+                let nonsense =
+                    || Error::new(ErrorKind::Protocol, "talk to the server", "a reply that makes no sense");
+                let mut reply = Reply::parse(&self.requests.payload).ok_or_else(nonsense)?;
+                let mut record = 0;
+                if tells_record {
+                    let (last, item) = reply.item.split_last().ok_or_else(nonsense)?;
+                    (record, reply.item) = (*last, item);
+                }
                 let (slot, generation) = (reply.head.id as u16, (reply.head.id >> 16) as u16);
                 let Some(pending) = self.requests.pending.get_mut(usize::from(slot)) else { continue };
                 // Replies to requests that were given up still count as no longer outstanding.
@@ -255,11 +305,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                 if pending.generation != generation {
                     continue;
                 }
+                let reached = tells_record.then(|| reached(&reply, record, pending.is_get));
                 match pending.state {
                     PendingState::Waiting { wanted: true, write } => {
                         pending.state = PendingState::Answered(Answer {
                             write,
-                            shard,
+                            station,
                             status: reply.head.status,
                             version: reply.head.version,
                             present: reply.head.location != 0,
@@ -271,7 +322,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                         pending.state = PendingState::Free;
                         self.requests.free.push(slot);
                         if let Some(hints) = &mut self.hints {
-                            hints.answered(shard, reply.head.id, reply.head.version);
+                            hints.answered(station, reply.head.id, reply.head.version);
                         }
                     }
                     PendingState::Abandoned => {
@@ -279,25 +330,29 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                         pending.state = PendingState::Free;
                         self.requests.free.push(slot);
                     }
-                    PendingState::Free | PendingState::Answered(_) => {}
+                    PendingState::Free | PendingState::Answered(_) | PendingState::Lost(_) => {}
+                }
+                if let Some(reached) = reached {
+                    self.await_mirror(station - self.shards.len(), reached);
                 }
             }
         }
         Ok(took)
     }
 
-    /// The answer to a request, if it has arrived.
-    pub fn take(&mut self, id: RequestId) -> Option<Answer> {
+    /// The answer to a request, if it has arrived, or that there will be none.
+    pub fn take(&mut self, id: RequestId) -> Option<Result<Answer, Lost>> {
         let slot = id.0 as u16;
         let pending = &mut self.requests.pending[usize::from(slot)];
-        if !matches!(pending.state, PendingState::Answered(_)) {
+        if !matches!(pending.state, PendingState::Answered(_) | PendingState::Lost(_)) {
             return None;
         }
-        let PendingState::Answered(answer) = std::mem::replace(&mut pending.state, PendingState::Free) else {
-            unreachable!("just seen")
-        };
         self.requests.free.push(slot);
-        Some(answer)
+        match std::mem::replace(&mut pending.state, PendingState::Free) {
+            PendingState::Answered(answer) => Some(Ok(answer)),
+            PendingState::Lost(lost) => Some(Err(lost)),
+            _ => unreachable!("just seen"),
+        }
     }
 
     /// Gives a request up, if it is not over. Returns whether it may have changed something.
@@ -307,7 +362,10 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         if pending.generation != generation || matches!(pending.state, PendingState::Free) {
             return false;
         }
-        let write = matches!(pending.state, PendingState::Waiting { write: true, .. });
+        let write = matches!(
+            pending.state,
+            PendingState::Waiting { write: true, .. } | PendingState::Lost(Lost { has_effect: true })
+        );
         if matches!(pending.state, PendingState::Waiting { .. }) {
             pending.state = PendingState::Abandoned;
         } else {
@@ -323,10 +381,27 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.shards
             .iter()
             .any(|shard| shard.outstanding > 0 && shard.ring.has_news(&self.fabric, shard.reader.peer))
+            || self.has_news_of_primary()
     }
 
-    /// Sends off what was posted to a shard.
+    /// Sends off what was posted to a shard, or to its station at the primary.
     pub fn send(&mut self, shard: usize) {
-        self.fabric.send(self.shards[shard].reader.peer);
+        let ShardState { reader, outstanding, .. } = &self.shards[shard];
+        // A mirror that is asked for nothing sleeps on while its primary is sent something.
+        if self.mirror.is_none() || *outstanding > 0 {
+            self.fabric.send(reader.peer);
+        } else {
+            self.fabric.doorbell();
+        }
+    }
+}
+
+/// What a mirror has to have applied for its session to find there what an answer tells of: the record, or
+/// where that is an item, the item. An old one is there though the primary has gone on.
+fn reached(reply: &Reply<'_>, record: u64, is_get: bool) -> Committed {
+    let item = reply.item.first().filter(|_| is_get && reply.head.status == Status::Ok);
+    match item.map(|guardian| Guardian(*guardian).incarnation()) {
+        Some(incarnation) if incarnation.0 != 0 => Committed { record: 0, incarnation: incarnation.0 },
+        _ => Committed { record, incarnation: 0 },
     }
 }

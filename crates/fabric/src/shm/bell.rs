@@ -97,6 +97,21 @@ impl Waker {
     }
 
     /// Models have no descriptors.
+    pub(crate) fn add_stream(&mut self, _: BorrowedFd<'_>) -> Result<()> {
+        unimplemented!("models have no descriptors")
+    }
+
+    /// Models have no descriptors.
+    pub(crate) fn await_room(&mut self, _: BorrowedFd<'_>, _: bool) {
+        unimplemented!("models have no descriptors")
+    }
+
+    /// Models have no descriptors.
+    pub(crate) fn remove_stream(&mut self, _: BorrowedFd<'_>) {
+        unimplemented!("models have no descriptors")
+    }
+
+    /// Models have no descriptors.
     pub fn fd(&self) -> BorrowedFd<'_> {
         unimplemented!("models have no descriptors")
     }

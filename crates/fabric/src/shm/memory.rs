@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use kelix_image::{SegmentSource, Span};
 use kelix_types::{Error, Result};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::reaper::{self, ImageLife};
@@ -195,6 +196,25 @@ impl Memfd {
         Ok(segment.mapping.span_of(segment.clone()))
     }
 
+    /// The stretches that have pages, by their first byte and their length: all other memory is zero.
+    pub fn used(&self) -> Vec<(u64, u64)> {
+        let (mut used, mut at) = (Vec::new(), 0);
+        while at < self.bytes {
+            // After an error all memory from there on counts as used.
+            at = match seek(&self.fd, SeekFrom::Data(at)) {
+                Ok(first) => first,
+                Err(Errno::NXIO) => break,
+                Err(_) => at,
+            };
+            let end = seek(&self.fd, SeekFrom::Hole(at)).unwrap_or(self.bytes).min(self.bytes);
+            if end > at {
+                used.push((at, end - at));
+            }
+            at = end.max(at + 1);
+        }
+        used
+    }
+
     /// The descriptor, to be sent to another process.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -233,6 +253,14 @@ impl MemfdSegments {
     /// The segments of the image.
     pub fn list(&self) -> Vec<Segment> {
         self.list.lock().expect("no panic under this lock").clone()
+    }
+
+    /// A list of its own of those that begin with certain granules: what comes and goes in one of the two
+    /// lists does not in the other.
+    pub fn of_those(&self, is_wanted: impl Fn(usize) -> bool) -> MemfdSegments {
+        let mut list = self.list();
+        list.retain(|segment| is_wanted(segment.first));
+        MemfdSegments { list: Arc::new(Mutex::new(list)) }
     }
 }
 

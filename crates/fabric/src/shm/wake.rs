@@ -78,6 +78,8 @@ pub struct Waited {
 
 /// Keys from here on are sockets, whose hang-up is the news.
 const SOCKETS: u64 = 1 << 32;
+/// The key of the stream of a connection, which its owner reads.
+const STREAM: u64 = 1 << 33;
 
 impl Waker {
     /// An empty set.
@@ -120,6 +122,25 @@ impl Waker {
             .map_err(|source| Error::system("watch connection", "epoll refused", source))
     }
 
+    /// Also wakes when something arrives in a stream, or it ends; and where its owner has something to send,
+    /// when there is room for that. There is one such stream at most.
+    pub(crate) fn add_stream(&mut self, stream: BorrowedFd<'_>) -> Result<()> {
+        epoll::add(&self.epoll, stream, epoll::EventData::new_u64(STREAM), epoll::EventFlags::IN)
+            .map_err(|source| Error::system("watch connection", "epoll refused", source))
+    }
+
+    /// Whether room in the stream wakes too.
+    pub(crate) fn await_room(&mut self, stream: BorrowedFd<'_>, wanted: bool) {
+        let room = if wanted { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let events = epoll::EventFlags::IN | room;
+        let _ = epoll::modify(&self.epoll, stream, epoll::EventData::new_u64(STREAM), events);
+    }
+
+    /// Wakes no more for the stream.
+    pub(crate) fn remove_stream(&mut self, stream: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, stream);
+    }
+
     /// The descriptor that is readable when something has happened.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -135,7 +156,9 @@ impl Waker {
         let mut hung_up = false;
         for event in &events[..count] {
             let key = event.data.u64();
-            if key >= SOCKETS {
+            if key == STREAM {
+                // Its owner reads it, and so sees why it woke.
+            } else if key >= SOCKETS {
                 hung_up = true;
             } else if let Some(Some(handle)) = self.handles.get(key as usize) {
                 if { event.flags }.contains(epoll::EventFlags::HUP) {

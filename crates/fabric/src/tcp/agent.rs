@@ -12,6 +12,7 @@ use rtrb::Consumer;
 use rustix::event::epoll;
 use rustix::thread::sched_getcpu;
 
+use super::feed::FeedLink;
 use super::frame::{Head, Kind};
 use super::link::{AgentBell, AgentLink};
 use super::stream::Stream;
@@ -356,6 +357,15 @@ impl Agent {
         Some(link)
     }
 
+    /// Gives a connection up that is to carry a feed from here on: another thread is to have it. What it has
+    /// sent already goes with it. `None`: it has gone.
+    pub fn release(&mut self, id: ConnectionId) -> Option<FeedLink> {
+        self.find(id)?;
+        let connection = self.connections[id.slot].take()?;
+        let _ = epoll::delete(&self.epoll, connection.stream.fd());
+        Some(FeedLink::new(connection.stream))
+    }
+
     /// Tells a connection why it is refused, and ends it.
     pub fn refuse(&mut self, id: ConnectionId, text: &str, why: &'static str) {
         if let Some(connection) = self.find(id) {
@@ -693,74 +703,4 @@ fn read(shard: &mut Shard, head: Head, place: Place, told: &mut u64, out: &mut V
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-
-    use super::*;
-
-    const LIMITS: AgentLimits =
-        AgentLimits { connections: 1, greeting: Duration::from_secs(60), write_words: 100 };
-
-    /// An agent without shards, and a client that has sent so many set-up frames at once.
-    fn asked(frames: usize) -> (Agent, ConnectionId, TcpStream) {
-        let mut agent = Agent::new(Vec::new(), Span::private(64).word(0), 0, LIMITS).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let id = agent.add(listener.accept().unwrap().0).unwrap();
-        agent.establish(id);
-        let frame = Head::new(Kind::Control, 0, 7, 0).word().to_le_bytes();
-        client.write_all(&frame.repeat(frames)).unwrap();
-        (agent, id, client)
-    }
-
-    /// All questions that had arrived were handed over before the first was answered: eight bytes each, and a
-    /// client that read nothing made the agent hold an answer for each.
-    #[test]
-    fn whoever_asks_much_is_answered_one_question_at_a_time() {
-        const QUESTIONS: usize = 4000;
-        const ANSWER: [u8; 16 << 10] = [7; 16 << 10];
-        let (mut agent, id, mut client) = asked(QUESTIONS);
-        let (mut events, mut answered, mut received) = (Vec::new(), 0, 0);
-        let began = Instant::now();
-        client.set_nonblocking(true).unwrap();
-        let mut room = vec![0; 1 << 20];
-        while received < QUESTIONS * (8 + ANSWER.len()) {
-            agent.turn(&mut events);
-            assert!(events.len() <= 1, "{} questions at once", events.len());
-            for event in events.drain(..) {
-                assert!(matches!(event, Event::Control(of, 7, _) if of == id), "{event:?}");
-                agent.send(id, 8, &ANSWER);
-                answered += 1;
-            }
-            let unsent = agent.find(id).unwrap().stream.unsent();
-            assert!(unsent <= UNSENT_BYTES_MAX + ANSWER.len() + 8, "{unsent} bytes wait");
-            // Reads only once the agent waits for it.
-            if unsent > UNSENT_BYTES_MAX || answered == QUESTIONS {
-                received += client.read(&mut room).unwrap_or(0);
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "{received} bytes arrived");
-        }
-        assert_eq!(answered, QUESTIONS);
-    }
-
-    #[test]
-    fn whoever_was_refused_is_not_listened_to() {
-        let (mut agent, id, _client) = asked(100);
-        let (mut events, mut questions) = (Vec::new(), 0);
-        let began = Instant::now();
-        loop {
-            agent.turn(&mut events);
-            for event in events.drain(..) {
-                match event {
-                    Event::Control(..) => {
-                        questions += 1;
-                        agent.refuse(id, "no", "no");
-                    }
-                    Event::Ready => unreachable!("nothing is watched"),
-                    Event::Over(_, why) => return assert_eq!((questions, why), (1, "no")),
-                }
-            }
-            assert!(began.elapsed() < Duration::from_secs(60), "it is not over");
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use rustix::fd::BorrowedFd;
 
+use super::feed::FeedLink;
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
 use super::tls::ClientTls;
@@ -128,6 +129,11 @@ impl Greeting {
         joining.endpoint(self.stream, server).map_err(failed)
     }
 
+    /// The connection of a mirror that has attached: it carries the feed from here on.
+    pub fn into_feed_link(self) -> FeedLink {
+        FeedLink::new(self.stream)
+    }
+
     /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each
     /// shard.
     pub fn endpoint(mut self, term: u64, shards: usize, mailbox_bytes: u64) -> Result<TcpEndpoint> {
@@ -184,11 +190,32 @@ impl TcpEndpoint {
     }
 
     /// Sends what waits, and takes in what has arrived.
-    fn receive(&mut self) {
+    pub(crate) fn receive(&mut self) {
         self.stream.flush();
         if self.stream.fill() {
             self.take_all();
         }
+    }
+
+    /// Whether something has arrived since this side last slept, or was told of: then whoever sleeps here
+    /// with others has to look first.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Takes note that its caller looks now for what has arrived.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn take_unseen(&mut self) -> bool {
+        let unseen = std::mem::take(&mut self.unseen);
+        self.news |= unseen;
+        unseen
+    }
+
+    /// Whether something waits for room on the way.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.stream.unsent() > 0
     }
 
     /// The same, asleep for some milliseconds if nothing is there.
@@ -240,7 +267,7 @@ impl TcpEndpoint {
                 }
                 // Why the connection ends, if anything.
                 Kind::Control => true,
-                Kind::Read => false,
+                Kind::Read | Kind::Feed => false,
             };
             if !understood {
                 self.stream.end("the server sent a frame that makes no sense here");

@@ -7,6 +7,9 @@ use crate::SET_UP_BYTES_MAX;
 /// Longest READ of one frame; longer ones go in pieces.
 pub(crate) const READ_WORDS_MAX: usize = 8 << 10;
 
+/// Words of one frame of a feed at most.
+pub const FEED_WORDS_MAX: usize = 8 << 10;
+
 /// What a frame is. None is a printable character, so somebody who speaks another protocol is told apart at
 /// once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,17 +26,20 @@ pub(crate) enum Kind {
     Term = 5,
     /// Both: a frame of the set-up conversation.
     Control = 6,
+    /// Both, once a mirror follows: words of a shard.
+    Feed = 7,
 }
 
 /// The first word of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub kind: Kind,
-    /// READ and WRITE: the shard. SAMPLED: how many epochs passed meanwhile, 255 for more.
+    /// READ, WRITE and FEED: the shard. SAMPLED: how many epochs passed meanwhile, 255 for more.
     pub small: u8,
     /// READ, SAMPLED and OUTSIDE: the tag. WRITE: the first word. CONTROL: the set-up frame's kind.
+    /// FEED: what the words are.
     pub name: u32,
-    /// READ, SAMPLED and WRITE: words. CONTROL: bytes.
+    /// READ, SAMPLED, WRITE and FEED: words. CONTROL: bytes.
     pub count: u32,
 }
 
@@ -61,12 +67,14 @@ impl Head {
             4 => Kind::Write,
             5 => Kind::Term,
             6 => Kind::Control,
+            7 => Kind::Feed,
             _ => return None,
         };
         let count = (word >> 40) as u32;
         let fits = match kind {
             Kind::Read | Kind::Sampled => (1..=READ_WORDS_MAX).contains(&(count as usize)),
             Kind::Write => count > 0,
+            Kind::Feed => (1..=FEED_WORDS_MAX).contains(&(count as usize)),
             Kind::Control => count as usize <= SET_UP_BYTES_MAX,
             Kind::Outside | Kind::Term => count == 0,
         };
@@ -79,7 +87,7 @@ impl Head {
             Kind::Read | Kind::Term => 1,
             Kind::Outside => 0,
             Kind::Sampled => 1 + self.count as usize,
-            Kind::Write => self.count as usize,
+            Kind::Write | Kind::Feed => self.count as usize,
             Kind::Control => (self.count as usize).div_ceil(8),
         }
     }
@@ -105,7 +113,9 @@ mod tests {
         let word = |kind, small, name, count| Head::new(kind, small, name, count).word();
         assert_eq!(word(Kind::Read, 3, 0x01_0203, 0x20), 0x0000_2001_0203_0301);
         assert_eq!(word(Kind::Control, 0, 9, 13), 0x0000_0d00_0009_0006);
-        for (kind, count) in [(Kind::Read, 1), (Kind::Sampled, READ_WORDS_MAX), (Kind::Write, 1 << 14)] {
+        assert_eq!(word(Kind::Feed, 1, 5, 3), 0x0000_0300_0005_0107);
+        let longest = [(Kind::Sampled, READ_WORDS_MAX), (Kind::Feed, FEED_WORDS_MAX)];
+        for (kind, count) in [(Kind::Read, 1), (Kind::Write, 1 << 14)].into_iter().chain(longest) {
             let head = Head::new(kind, 7, 0xff_ffff, count);
             assert_eq!(Head::parse(head.word()), Some(head));
         }
@@ -121,6 +131,8 @@ mod tests {
         assert!(long(Kind::Read, READ_WORDS_MAX + 1).is_err());
         assert!(long(Kind::Read, 0).is_err());
         assert!(long(Kind::Write, 1 << 17).is_err());
+        assert!(long(Kind::Feed, FEED_WORDS_MAX + 1).is_err());
+        assert!(long(Kind::Feed, 0).is_err());
         assert!(long(Kind::Control, SET_UP_BYTES_MAX + 1).is_err());
         assert_eq!(long(Kind::Write, 1 << 10), Ok(None));
     }

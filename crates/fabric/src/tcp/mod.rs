@@ -12,8 +12,9 @@
 //!   TERM                       the term that came into force
 //! either
 //!   CONTROL kind, bytes        a frame of the set-up conversation
+//!   FEED    shard, part, count  the words, between a server and a mirror that follows it
 //!
-//! first word of a frame: [ kind 8 | shard or epochs 8 | tag, first or kind 24 | count 24 ]
+//! first word of a frame: [ kind 8 | shard or epochs 8 | tag, first, kind or part 24 | count 24 ]
 //! ```
 //!
 //! The agent answers a READ by itself: it samples the epoch, the words, the epoch again and the authority, in
@@ -25,6 +26,7 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod endpoint;
+mod feed;
 pub(crate) mod frame;
 #[cfg(target_os = "linux")]
 mod link;
@@ -45,6 +47,8 @@ pub const REGIONS_CHANGED: u16 = 17;
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
 pub use endpoint::{Greeting, TcpEndpoint};
+pub use feed::{FeedFrame, FeedLink};
+pub use frame::FEED_WORDS_MAX;
 #[cfg(target_os = "linux")]
 pub use link::{AgentBell, AgentLink};
 pub use tls::{ClientTls, Identity, ServerTls};

@@ -159,6 +159,16 @@ impl Stream {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
+    /// Bytes that the socket has taken so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Sends nothing any more, and goes on to receive.
+    pub fn say_no_more(&mut self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+
     /// Bytes that have moved either way so far. What was written counts once the other side's system has it:
     /// before that it says nothing of the way, since a socket takes megabytes at once.
     pub fn moved(&self) -> u64 {

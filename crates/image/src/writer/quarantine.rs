@@ -55,14 +55,19 @@ impl Image {
         self.youngest_dead()?;
         if now_ns >= self.epoch_step_ns + self.epoch_distance_ns() {
             mark!("epoch stepped");
-            self.epoch += 1;
-            self.publish_header(header_word::EPOCH, self.epoch);
-            // Reuse may follow at once, and must not become visible before the epoch that allows it.
-            full_fence();
-            self.epoch_step_ns = clock();
-            self.ripen();
+            self.step_epoch(clock);
         }
         self.epoch_due()
+    }
+
+    /// Publishes the next epoch at once.
+    pub(super) fn step_epoch(&mut self, clock: impl FnOnce() -> u64) {
+        self.epoch += 1;
+        self.publish_header(header_word::EPOCH, self.epoch);
+        // Reuse may follow at once, and must not become visible before the epoch that allows it.
+        full_fence();
+        self.epoch_step_ns = clock();
+        self.ripen();
     }
 
     fn ripen(&mut self) {

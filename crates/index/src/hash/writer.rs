@@ -67,6 +67,19 @@ impl HashIndex {
         Some(HashIndex { root, depths, seed, splits: 0, merges: 0 })
     }
 
+    /// Takes the directory that the header page names, where another shard writes the index. Only readers' calls
+    /// are made of this one then. `None`: the directory makes no sense.
+    #[inline]
+    pub fn follow(&mut self, image: &Image) -> Option<()> {
+        let word = image.header().words().load(header_word::DIRECTORY);
+        if word != self.root.word() {
+            let root = DirectoryRoot::from_word(word)?;
+            image.map().words(root.first_entry(), root.entries())?;
+            self.root = root;
+        }
+        Some(())
+    }
+
     /// Subtables split and merged so far.
     pub fn splits_and_merges(&self) -> (u64, u64) {
         (self.splits, self.merges)

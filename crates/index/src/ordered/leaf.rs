@@ -29,14 +29,14 @@ use kelix_types::limits::LEAF_SLOTS;
 use kelix_types::{Guardian, Location, Place, TableId, limits};
 
 /// Words before the slots.
-pub const LEAF_HEADER_WORDS: usize = 8;
+pub const LEAF_HEADER_WORDS: usize = Kind::LEAF_SLOTS_START;
 
 /// Word numbers in a leaf.
 pub(crate) mod leaf_word {
     pub const LOW: usize = 1;
     pub const HIGH: usize = 2;
     pub const NEXT: usize = 3;
-    pub const EMPTY: usize = 4;
+    pub const EMPTY: usize = kelix_image::Kind::LEAF_EMPTY;
     pub const TAGS: usize = 5;
     pub const META: usize = 7;
 }

@@ -6,26 +6,21 @@ use kelix_image::Committed;
 use kelix_types::Result;
 
 use crate::files::Batch;
-use crate::{Reader, Record, RecordHead, ShardLog};
+use crate::{Gatherer, Reader, ShardLog};
 
 /// The stream of a shard, of which whoever writes the log takes.
 pub struct Feed {
-    reader: Reader,
+    gatherer: Gatherer,
     log: ShardLog,
-    /// What was read and is in no batch yet: a record that is not whole, or those of the next batch.
-    words: Vec<u64>,
-    /// The last record in a batch.
-    last: Committed,
     /// The last ones of batches that are not on the disk.
     pending: VecDeque<Committed>,
-    records: u64,
 }
 
 impl Feed {
     /// Of a shard all whose records so far are on the disk.
     pub fn new(reader: Reader, log: ShardLog) -> Feed {
-        let last = log.committed();
-        Feed { reader, log, words: Vec::new(), last, pending: VecDeque::new(), records: 0 }
+        let gatherer = Gatherer::new(reader, log.control(), log.committed());
+        Feed { gatherer, log, pending: VecDeque::new() }
     }
 
     /// What the shard and whoever writes know.
@@ -35,12 +30,12 @@ impl Feed {
 
     /// Records that were taken so far.
     pub fn records(&self) -> u64 {
-        self.records
+        self.gatherer.records()
     }
 
     /// Whether something has come that was not taken.
     pub fn has_come(&self) -> bool {
-        self.reader.waiting() > 0
+        self.gatherer.waiting() > 0
     }
 
     /// Whether an answer waits for the disk.
@@ -48,29 +43,19 @@ impl Feed {
         self.log.wanted() > self.log.durable()
     }
 
-    /// Adds all records to a batch that are whole, but none that was sealed for a `later` one, as
-    /// [`LogControl::begin_batch`](crate::LogControl::begin_batch) told. Nothing is left out: a batch with
-    /// less than there is of one shard could have the effect of what it leaves out on another. An error:
-    /// these are no records.
-    pub fn gather(&mut self, shard: u32, later: u16, batch: &mut Batch) -> Result<()> {
-        let read = self.reader.read(&mut self.words, usize::MAX);
-        read.expect("a stream whose shard waits for this reader");
-        let (mut rest, mut count) = (&self.words[..], 0);
-        while let Some((record, behind)) =
-            Record::split(rest)?.filter(|(record, _)| record.head.batch != later)
-        {
-            let RecordHead { sequence, last_incarnation, .. } = record.head;
-            self.last = Committed { record: sequence, incarnation: last_incarnation };
-            (rest, count) = (behind, count + 1);
-        }
-        let taken = self.words.len() - rest.len();
-        if taken > 0 {
-            batch.part(shard, &self.words[..taken], self.last.record);
-            self.pending.push_back(self.last);
-            self.words.drain(..taken);
-            self.records += count;
-        }
-        Ok(())
+    /// Adds all records to a batch that are whole, but none that was sealed for a `later` one
+    /// ([`Gatherer::take`], for a reader that the shard waits for). `false`: another one is to be begun, and
+    /// this batch gets the rest of it.
+    pub fn gather(&mut self, shard: u32, later: u64, batch: &mut Batch) -> Result<bool> {
+        self.gatherer.take(later, |words, last| {
+            batch.part(shard, words, last.record);
+            self.pending.push_back(last);
+        })
+    }
+
+    /// Makes room in the stream, while no batch can be gathered.
+    pub fn drain(&mut self) -> Result<()> {
+        self.gatherer.drain()
     }
 
     /// Batches up to the one that ends with this record are on the disk: tells the shard.

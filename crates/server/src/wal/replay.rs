@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::MemfdSegments;
 use kelix_log::Record;
-use kelix_log::files::{End, Identity, Log, Position};
+use kelix_log::files::{End, Identity, Log, Position, Torn};
 use kelix_shard::Follower;
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
@@ -120,6 +120,35 @@ pub(crate) struct Replayed {
     pub report: Value,
 }
 
+impl Replayed {
+    /// Nothing, of a log that begins at a position.
+    pub fn nothing(layout: Layout, position: Position) -> Replayed {
+        let shards = (0..layout.shards()).map(|_| None).collect();
+        let report = report(None, Duration::ZERO, (0, 0), Duration::ZERO, None, &position);
+        Replayed { shards, layout, position, report }
+    }
+}
+
+/// What is told of what was replayed: so many batches and records.
+fn report(
+    base: Option<&Snapshot>,
+    based: Duration,
+    (batches, records): (u64, u64),
+    took: Duration,
+    torn: Option<&Torn>,
+    position: &Position,
+) -> Value {
+    json!({
+        "base": base.map(|base| base.path().display().to_string()),
+        "base_seconds": based.as_secs_f64(),
+        "batches": batches,
+        "records": records,
+        "seconds": took.as_secs_f64(),
+        "torn_bytes": torn.map_or(0, |torn| torn.bytes),
+        "last_batch": position.batch,
+    })
+}
+
 /// What is to be replayed.
 pub(crate) struct Replay<'a> {
     pub log: &'a Log,
@@ -130,6 +159,8 @@ pub(crate) struct Replay<'a> {
     /// Name and shards of each namespace that is served.
     pub served: &'a [(&'a str, usize)],
     pub until: Option<SystemTime>,
+    /// The log is a mirror's: what clients were answered is of no use, and not told from the beginning.
+    pub of_mirror: bool,
 }
 
 /// What there is in a store at this moment.
@@ -177,6 +208,9 @@ impl Replay<'_> {
             fill.into_iter().map(|thread| thread.join().expect("a shard begins or says why not")).collect()
         });
         let mut shards = begun?;
+        if self.of_mirror {
+            shards.iter_mut().for_each(|(_, follower)| follower.forget_clients());
+        }
         let behind: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         let based = began.elapsed();
         let end = self.apply(base, &mut shards, &behind).map_err(BeginError::Final)?;
@@ -191,15 +225,8 @@ impl Replay<'_> {
         if end.batches > 0 {
             info!(batches = end.batches, records, seconds, "log replayed");
         }
-        let report = json!({
-            "base": base.map(|base| base.path().display().to_string()),
-            "base_seconds": based.as_secs_f64(),
-            "batches": end.batches,
-            "records": records,
-            "seconds": seconds,
-            "torn_bytes": end.torn.map_or(0, |torn| torn.bytes),
-            "last_batch": position.batch,
-        });
+        let counts = (end.batches, records);
+        let report = report(base, based, counts, began.elapsed(), end.torn.as_ref(), &position);
         // One of which there never was anything begins as a new one.
         let is_there = |(_, follower): &Shadow| follower.applied() > 0 || !follower.kept().is_empty();
         let shards = shards.into_iter().map(|shadow| Some(shadow).filter(is_there)).collect();

@@ -207,7 +207,14 @@ impl Stored {
         let config =
             SnapshotConfig { directory: directory.to_path_buf(), every: None, keep: 1, fresh: false };
         let kept = readable(&config, store, &served, false)?;
-        let replay = Replay { log: &self.log, directory, store: store.number, served: &served, until: None };
+        let replay = Replay {
+            log: &self.log,
+            directory,
+            store: store.number,
+            served: &served,
+            until: None,
+            of_mirror: false,
+        };
         Ok(begin_with(kept, |base| replay.run(base, &|_| random_u64()))?.0)
     }
 }

@@ -369,21 +369,22 @@ impl Store {
     pub(crate) fn note_read(&mut self, location: Location) {
         if let Some(cache) = &mut self.cache {
             cache.touch(location);
+        } else if let Some(heard) = &mut self.heard {
+            self.counters.hints += u64::from(heard.note(location));
         }
     }
 
-    /// A client tells what it read itself: locations, of which it may have made up any. The answer is the
-    /// epoch of use.
-    pub(crate) fn hear(&mut self, body: &[u8]) -> u64 {
-        let Some(cache) = &mut self.cache else { return 0 };
-        for word in body.chunks_exact(8) {
-            let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-            if let Some(location) = Location::from_word(word) {
-                cache.touch(location);
-            }
+    /// A client, or a mirror for its clients, tells what was read without the shard: words of locations, any
+    /// of which may be made up. The answer is the epoch of use.
+    pub(crate) fn hear(&mut self, words: impl Iterator<Item = u64>) -> u64 {
+        let locations = words.filter_map(Location::from_word);
+        if let Some(cache) = &mut self.cache {
+            self.counters.hints += locations.map(|location| cache.touch(location)).count() as u64;
+            return cache.epoch.number;
         }
-        self.counters.hints += (body.len() / 8) as u64;
-        cache.epoch.number
+        let Some(heard) = &mut self.heard else { return 0 };
+        self.counters.hints += locations.filter(|location| heard.note(*location)).count() as u64;
+        heard.epoch()
     }
 
     /// Lets items go if an item of so many bytes is about to be put and there will soon be no room.

@@ -129,7 +129,7 @@ fn no_epoch_of_use_comes_again_while_a_cache_fills() {
     let mut epochs = vec![0];
     for key in 0..30_000 {
         world.put(key, 900);
-        let epoch = world.alone.shard.store.hear(&[]);
+        let epoch = world.alone.shard.store.hear(std::iter::empty());
         assert!(epoch >= epochs[epochs.len() - 1], "{epoch} after {epochs:?}, {key} puts");
         epochs.push(epoch);
     }

@@ -88,24 +88,8 @@ impl Datasets {
     /// Takes that over. `None`: it makes no sense.
     pub fn restore(&mut self, store: &mut Store, words: &[u64]) -> Option<()> {
         let mut words = Words(words);
-        // Numbers go on behind it.
-        self.registry.given = words.word().filter(|given| *given < u64::MAX / 2)?;
         let mut leaving = Vec::new();
-        for _ in 0..words.word()? {
-            let word = words.word()?;
-            let table = TableId((word >> 48) as u16);
-            let used = match word & ((1 << 48) - 1) {
-                READ => Use::Read { overlay: false },
-                READ_OVERLAY => Use::Read { overlay: true },
-                GONE => Use::Gone(0),
-                TO_BE_EMPTIED => {
-                    leaving.push(table);
-                    continue;
-                }
-                _ => return None,
-            };
-            store.tables.restore(table, used);
-        }
+        self.registry.given = read_tables(&mut words, &mut store.tables, |table| leaving.push(table))?;
         for _ in 0..words.word()? {
             let name = words.name()?;
             let dataset = Dataset::restore(&mut words)?;
@@ -124,6 +108,39 @@ impl Datasets {
         }
         words.0.is_empty().then_some(())
     }
+}
+
+/// What may be done with tables on a mirror of a shard that keeps these words: nothing with those that are to
+/// be emptied, which are read no more, or not yet. `None`: they make no sense.
+pub(crate) fn tables_of(words: &[u64]) -> Option<Tables> {
+    let (mut tables, mut leaving) = (Tables::default(), Vec::new());
+    read_tables(&mut Words(words), &mut tables, |table| leaving.push(table))?;
+    leaving.into_iter().for_each(|table| tables.restore(table, Use::Gone(0)));
+    tables.count_dropped();
+    Some(tables)
+}
+
+/// Reads how many generations were given and what may be done with tables; those that are to be emptied are
+/// told to `leave`. `None`: that makes no sense.
+fn read_tables(words: &mut Words<'_>, tables: &mut Tables, mut leave: impl FnMut(TableId)) -> Option<u64> {
+    // Numbers go on behind it.
+    let given = words.word().filter(|given| *given < u64::MAX / 2)?;
+    for _ in 0..words.word()? {
+        let word = words.word()?;
+        let table = TableId((word >> 48) as u16);
+        let used = match word & ((1 << 48) - 1) {
+            READ => Use::Read { overlay: false },
+            READ_OVERLAY => Use::Read { overlay: true },
+            GONE => Use::Gone(0),
+            TO_BE_EMPTIED => {
+                leave(table);
+                continue;
+            }
+            _ => return None,
+        };
+        tables.restore(table, used);
+    }
+    Some(given)
 }
 
 /// The states of all tables; of a table that is gone, whether it is to be emptied.

@@ -45,6 +45,7 @@ use kelix_wire::catalogue::generation_key;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
 
 pub(crate) use link_search::links_to_dropped;
+pub(crate) use manifest::tables_of;
 pub(crate) use numbers::Numbers;
 pub(crate) use overlay::{Overlay, is_overlay, mark_overlay};
 

@@ -429,7 +429,7 @@ mod tests {
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
     use super::*;
-    use crate::harness::Harness;
+    use crate::harness::{CLIENT, Harness};
     use crate::shard::{ClientParameters, Progress};
 
     const MEMORY: u64 = 64 << 20;
@@ -553,9 +553,7 @@ mod tests {
         let mailboxes = Mailboxes::default();
         let mut world = World::new(&mailboxes);
         let other = kelix_fabric::PeerId(PEER.0 + 1);
-        let guest =
-            ClientParameters { ordered_placement: true, connection: 2, caller: None, may_write: true };
-        world.alone.shard.join(other, guest);
+        world.alone.shard.join(other, ClientParameters { connection: 2, ..CLIENT });
         let mut seen = BTreeSet::new();
         for round in 0.. {
             let Some(table) = world.make("scratch") else { break };

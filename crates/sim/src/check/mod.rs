@@ -3,6 +3,7 @@
 use std::fmt;
 
 pub mod linear;
+pub mod sessions;
 
 /// What a checker found wrong, for a person to read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -72,6 +72,21 @@ impl Client {
         }
     }
 
+    /// Reads something on a mirror, from keys that are wanted all the time.
+    pub(super) fn read_mirror(&mut self, open: &mut Connection, seen: &mut Seen) -> Result<(), Error> {
+        mark!("read on a mirror");
+        let paths = [Path::Auto, Path::Index, Path::Pointer, Path::Message];
+        open.session.set_path(paths[self.random.below(4) as usize]);
+        let key = self.random.below(self.stage.plan.hot_keys);
+        match self.random.below(8) {
+            0..=1 if self.stage.plan.table.is_ordered() => self.scan(open),
+            0..=2 => self.get_and_follow(open, key, seen),
+            3..=4 => self.get_into(open, key),
+            5 => self.get_many(open),
+            _ => self.get(open, key, seen).map(|_| ()),
+        }
+    }
+
     /// Scans some keys. Each of them is a read of its own within the time of the scan: one that does not come
     /// was absent at some moment of it.
     fn scan(&mut self, open: &mut Connection) -> Result<(), Error> {

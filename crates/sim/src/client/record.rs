@@ -35,16 +35,23 @@ impl Client {
     /// Writes down that a value may end from a time on, by a clock that may be fast: a delete if it still
     /// stands there, whose outcome nobody is told.
     pub(super) fn begin_end(&self, term: u64, key: u64, ends_ns: u64, id: ValueId) {
-        let now_ns = scheduler::now_ns();
-        let early_ns = (ends_ns - now_ns) * self.stage.plan.drift_ppm_max / 1_000_000;
+        let (now_ns, plan) = (scheduler::now_ns(), &self.stage.plan);
+        let early_ns = (ends_ns - now_ns) * plan.drift_ppm_max / 1_000_000;
+        // A server that goes on with what another one logged has another clock, since the beginning.
+        let of_others_ns =
+            if plan.disk_ns.is_some() { now_ns / 1_000_000 * 2 * plan.drift_ppm_max } else { 0 };
         let end = Action::CompareAndSet { expected: Some(id), value: None, outcome: None };
-        self.begin(term, key, ends_ns - early_ns, end);
+        self.begin(term, key, ends_ns.saturating_sub(early_ns + of_others_ns).max(now_ns), end);
     }
 
     /// Looks whether a value that was found at the end of a run should have ended long before.
     pub(super) fn look_at_end(&self, id: ValueId) {
         let ended_ns = self.stage.ends.borrow().get(&id).copied();
-        if let Some(ended_ns) = ended_ns.filter(|ended_ns| ended_ns + LATE_NS_MAX < scheduler::now_ns()) {
+        // A server that goes on with what another one logged has another clock.
+        let plan = &self.stage.plan;
+        let drift_ppm = if plan.disk_ns.is_some() { 2 * plan.drift_ppm_max } else { 0 };
+        let late_ns_max = LATE_NS_MAX + scheduler::now_ns() / 1_000_000 * drift_ppm;
+        if let Some(ended_ns) = ended_ns.filter(|ended_ns| ended_ns + late_ns_max < scheduler::now_ns()) {
             self.find(format!("{id:?} is there at {}, and ended at {ended_ns}", scheduler::now_ns()));
         }
     }

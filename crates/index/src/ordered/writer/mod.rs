@@ -46,6 +46,7 @@ macro_rules! chain {
     };
 }
 
+mod follow;
 mod walk;
 
 /// A leaf with no more keys than this looks for a neighbour to become one with.

@@ -30,6 +30,9 @@ public final class Options implements Cloneable {
     boolean privateCaches;
     long timeout;
     long retryFor;
+    boolean ownWrites = true;
+    boolean strict;
+    long maxLag;
     int sessions = 64;
 
     /** All defaults. */
@@ -147,6 +150,43 @@ public final class Options implements Cloneable {
      */
     public Options retryFor(Duration time) {
         retryFor = Times.positive(time, "time to try again");
+        return this;
+    }
+
+    /**
+     * On a mirror: whether what a session has written or seen at the primary is read there until
+     * the mirror has it, so that the session finds its own writes and goes back to nothing older.
+     * Default: it is. Sessions come out of a pool, and one that is taken out of it knows nothing of
+     * what another one has written.
+     *
+     * @param ownWrites whether it is; otherwise the mirror is read, whatever that has
+     * @return this
+     */
+    public Options ownWrites(boolean ownWrites) {
+        this.ownWrites = ownWrites;
+        return this;
+    }
+
+    /**
+     * On a mirror: how old what is read may be. A read that would show what is older throws {@link
+     * UnavailableException}. Default: as old as the mirror lets it be.
+     *
+     * @param time more than nothing
+     * @return this
+     */
+    public Options maxLag(Duration time) {
+        maxLag = Times.positive(time, "lag");
+        return this;
+    }
+
+    /**
+     * Whether on a mirror all reads go to the primary, too.
+     *
+     * @param strict whether they do
+     * @return this
+     */
+    public Options strict(boolean strict) {
+        this.strict = strict;
         return this;
     }
 

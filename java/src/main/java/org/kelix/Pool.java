@@ -91,6 +91,9 @@ final class Pool implements Runnable {
                 block.set(4, options.durable ? 1 : 0)
                         .set(5, options.timeout)
                         .set(6, options.retryFor);
+                block.set(7, options.maxLag)
+                        .set(8, options.ownWrites ? 0 : 1)
+                        .set(9, options.strict ? 1 : 0);
                 block.must(Op.OPEN_SESSION);
                 return new Core(block.out(0));
             } finally {

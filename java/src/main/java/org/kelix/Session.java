@@ -7,6 +7,7 @@ import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 
 /**
  * A way to the store, for one thread at a time; it may go from thread to thread. A call that comes
@@ -1346,6 +1347,47 @@ public final class Session implements AutoCloseable {
      */
     public String fabric() {
         return text(Op.FABRIC);
+    }
+
+    /**
+     * Whether the server is a mirror. Then reads are of the mirror's memory, on this host, and
+     * writes go to the primary over a connection that the first of them opens, with the client's
+     * own token and certificates.
+     *
+     * @return whether it is
+     */
+    public boolean isMirror() {
+        return number(Op.IS_MIRROR) != 0;
+    }
+
+    /**
+     * Where the server is that the mirror follows.
+     *
+     * @return HOST:PORT; empty: this is no mirror
+     */
+    public Optional<String> primary() {
+        Block block = enter().block;
+        try {
+            return block.must(Op.PRIMARY) == 0 ? Optional.of(block.toldText(0)) : Optional.empty();
+        } finally {
+            leave();
+        }
+    }
+
+    /**
+     * How long ago the mirror is known to have had all that its primary had.
+     *
+     * @return the time; empty: this is no mirror, or it has not heard from its primary yet
+     */
+    public Optional<Duration> lag() {
+        Block block = enter().block;
+        try {
+            return block.must(Op.LAG) == 0
+                    ? Optional.of(Duration.ofNanos(block.out(0)))
+                    : Optional.empty();
+        } finally {
+            leave();
+        }
     }
 
     /**

@@ -21,6 +21,7 @@ public final class Main {
         BadInputTest.class,
         ThreadsTest.class,
         LifetimeTest.class,
+        MirrorTest.class,
         AsyncTest.class,
         MapTest.class,
         MapSuites.OfHashTables.class,

@@ -21,7 +21,19 @@ final class Server implements AutoCloseable {
     private Process process;
     private String said;
 
+    private final List<String> options;
+
     Server() {
+        this("--listen", "0", "--memory", "256M");
+    }
+
+    /** A mirror of this server, with a run directory of its own. */
+    Server mirror() {
+        return new Server("--mirror-of", tcp());
+    }
+
+    private Server(String... options) {
+        this.options = List.of(options);
         try {
             directory = Files.createTempDirectory("kelix-java-test-");
         } catch (IOException error) {
@@ -37,7 +49,8 @@ final class Server implements AutoCloseable {
         }
         List<String> command =
                 new ArrayList<>(List.of(program, "serve", "--dir", directory.toString()));
-        command.addAll(List.of("--listen", "0", "--memory", "256M", "--no-pin"));
+        command.addAll(options);
+        command.add("--no-pin");
         try {
             process =
                     new ProcessBuilder(command)

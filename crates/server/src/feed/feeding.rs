@@ -1,0 +1,582 @@
+//! The thread that feeds one mirror.
+//!
+//! ```text
+//! books of all shards -> memory, a piece at a time -> where it is whole ->
+//!                        records and cuts ------------------------------------> until it ends
+//! records and cuts of the log -> records and cuts ------------------------------------------->
+//! ```
+//!
+//! 1. Memory is read behind the records that were told before it: so a word that a mirror copies is never
+//!    older than what it has applied ([`Feeding::turn`]).
+//! 2. A cut has all that was sealed before a moment, of all shards, and with `--durable commit` is told once
+//!    that is on the disk ([`Feeding::gather`], [`Feeding::tell_cuts`]).
+//! 3. Nothing is taken out of the streams while much waits to be sent, so a slow mirror takes no memory here,
+//!    and shards let its readers go ([`UNSENT_MAX`]).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use kelix_fabric::tcp::FeedLink;
+use kelix_image::MemoryMap;
+use kelix_log::{Gatherer, LogState, ShardLog};
+use kelix_types::{Error, ErrorKind, Place};
+use kelix_wire::control::{Frame, StreamPosition};
+use kelix_wire::feed::{FEED_WORDS_MAX, FeedAsk, FeedBooks, FeedCut, FeedPart};
+use tracing::{info, warn};
+
+use super::used::Uses;
+use super::{End, Fed, Mirror, Stage};
+use crate::server::Shared;
+use crate::shard_thread::{Command, ShardHandle};
+use crate::snapshots::{ASIDE, ASIDE_WORDS, LEAST_PRIORITY, PATIENCE};
+use crate::wal::{LogTail, Tailed, Wal};
+
+/// Bytes that may wait to be sent before nothing more is told.
+const UNSENT_MAX: usize = 4 << 20;
+/// How long nothing of that may be taken in, and how long a mirror may ask nothing once it has begun to: one
+/// that lives asks again once it is answered, and gives up when it is not, which is sooner.
+const STALL: Duration = Duration::from_secs(30);
+/// Pause between two looks at the streams: while records come, and the longest while none do.
+const NAP: Duration = Duration::from_micros(300);
+const NAP_MAX: Duration = Duration::from_millis(5);
+/// Words of memory in one frame, and frames between two looks at the streams.
+const PIECE_WORDS: usize = FEED_WORDS_MAX - 1;
+const PIECES: usize = 16;
+/// Words that wait in a stream, at most, while this thread leaves the processor to others: half of what a
+/// stream holds.
+const LATE_WORDS: usize = 1 << 20;
+/// A pass over the log that takes no longer is short enough: a stream holds what shards do meanwhile.
+const CLOSE: Duration = Duration::from_millis(200);
+/// Cuts that may wait for the disk.
+const CUTS_MAX: usize = 1024;
+
+type Stretches = VecDeque<(Place, u64)>;
+
+/// Feeds a mirror until it ends, which wants memory at a rate, or what is behind its position.
+pub(super) fn feed(
+    shared: &Arc<Shared>,
+    mirror: &Mirror,
+    link: FeedLink,
+    (copy_rate, position): (u64, Option<StreamPosition>),
+) {
+    info!(mirror = mirror.name, address = %mirror.address, "a mirror attaches");
+    let (tell, told) = channel();
+    let logs = shared.wal.as_ref().map(|wal| wal.committed_by(&mirror.namespace)).unwrap_or_default();
+    let shards = mirror.namespace.shards.len();
+    let mut feeding = Feeding {
+        shared,
+        mirror,
+        link,
+        gatherers: Vec::new(),
+        tells_records: false,
+        logs,
+        question: 0,
+        uses: Uses::new(shards),
+        last: FeedCut { question: 0, lag_ns: 0, sequences: vec![0; shards] },
+        cuts: VecDeque::new(),
+        copying: Copying {
+            rate: copy_rate,
+            tell,
+            told,
+            left: Vec::new(),
+            at: 0,
+            copied: 0,
+            whole: 0,
+            since: None,
+        },
+        progressed: (Instant::now(), 0),
+        asked: None,
+    };
+    let Err(end) = feeding.run(position.as_ref());
+    if let End::Refused(_) = &end {
+        // What was said last is told, as far as the mirror takes it in: it may go on behind that.
+        let _ = feeding.gather().and_then(|_| feeding.tell_cuts());
+    }
+    let Feeding { link, gatherers, .. } = feeding;
+    // Shards tell no more changes that nobody follows, once they look.
+    drop(gatherers);
+    mirror.namespace.shards.iter().for_each(ShardHandle::wake);
+    mirror.say_end(link, end);
+}
+
+/// What is still to be copied.
+struct Copying {
+    /// Bytes a second; 0: as fast as it goes.
+    rate: u64,
+    tell: Sender<Fed>,
+    told: Receiver<Fed>,
+    /// Of each shard the stretches that are left, and whose turn it is.
+    left: Vec<Stretches>,
+    at: usize,
+    /// Bytes that were copied, and shards that have said where they are whole.
+    copied: u64,
+    whole: usize,
+    since: Option<Instant>,
+}
+
+impl Copying {
+    /// How long it is until more may be copied.
+    fn is_due_in(&self) -> Option<Duration> {
+        let (since, rate) = (self.since?, self.rate);
+        let due = Duration::from_secs_f64(self.copied as f64 / rate.max(1) as f64);
+        due.checked_sub(since.elapsed()).filter(|left| rate > 0 && !left.is_zero())
+    }
+}
+
+struct Feeding<'a> {
+    shared: &'a Arc<Shared>,
+    mirror: &'a Mirror,
+    link: FeedLink,
+    /// A shard's stream each.
+    gatherers: Vec<Gatherer>,
+    /// All that comes before their records was told.
+    tells_records: bool,
+    /// The shards' logs, where a cut waits until it is on the disk; else none.
+    logs: Vec<ShardLog>,
+    /// The last question.
+    question: u64,
+    /// What the mirror's clients have read.
+    uses: Uses,
+    /// The last cut, and those that wait for the disk.
+    last: FeedCut,
+    cuts: VecDeque<FeedCut>,
+    copying: Copying,
+    /// When something was last taken in, or nothing waited, and how much had been.
+    progressed: (Instant, u64),
+    /// When the mirror last asked, if it has.
+    asked: Option<Instant>,
+}
+
+fn refused(why: impl Into<String>) -> End {
+    End::Refused(why.into())
+}
+
+/// An error of a stream, as the mirror is told.
+fn of_stream(error: &Error) -> End {
+    match error.kind() {
+        ErrorKind::TimedOut => refused(format!("too slow: {}; attach anew", error.context())),
+        _ => refused(format!("what a shard tells makes no sense: {}", error.context())),
+    }
+}
+
+/// Whether a cut may be told, where it waits for these logs of all shards, or of none. A log that has failed
+/// is waited for no more: those who read at the primary do not, either.
+fn counts(logs: &[ShardLog], cut: &FeedCut) -> bool {
+    let mut shards = logs.iter().zip(&cut.sequences);
+    shards.all(|(log, sequence)| log.durable() >= *sequence || log.state() == LogState::Failed)
+}
+
+/// What a turn left to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// There is more to be done at once.
+    More,
+    /// Records have come.
+    Records,
+    /// Nothing has.
+    Nothing,
+}
+
+impl Feeding<'_> {
+    /// Goes on until there is a reason to end.
+    fn run(&mut self, position: Option<&StreamPosition>) -> Result<std::convert::Infallible, End> {
+        let mirror = self.mirror;
+        match self.log_behind(position) {
+            Some((wal, tail)) => self.catch_up(&wal, tail)?,
+            None => {
+                self.begin_to_copy()?;
+                self.copy_aside()?;
+            }
+        }
+        mirror.progress().stage = Stage::Following;
+        let mut nap = NAP;
+        loop {
+            match self.turn()? {
+                Left::Nothing => nap = (nap * 2).min(NAP_MAX),
+                Left::More | Left::Records => nap = NAP,
+            }
+            self.link.wait(nap);
+        }
+    }
+
+    /// Tells the mirror what it is given.
+    fn greet(&mut self, resumes: bool) {
+        let segments = self.mirror.namespace.shards.iter().flat_map(|shard| shard.segments.list());
+        let memory_bytes = segments.map(|segment| segment.memory.bytes()).sum();
+        let lineage = self.shared.wal.as_ref().map_or(0, |wal| wal.lineage());
+        let mirrored = self.mirror.namespace.mirrored.as_ref();
+        let primary = mirrored.map_or_else(String::new, |of| of.primary.clone());
+        let (kind, bytes) = Frame::Attached { memory_bytes, lineage, resumes, primary }.encode();
+        self.link.tell(kind, &bytes);
+    }
+
+    /// Lets all shards tell changes, and takes what they tell from now on.
+    fn begin(&mut self) -> Result<Vec<(FeedBooks, Stretches)>, End> {
+        let shards = &self.mirror.namespace.shards;
+        for (shard, handle) in shards.iter().enumerate() {
+            handle.command(Command::Feed { shard, tell: self.copying.tell.clone() });
+        }
+        let mut began: Vec<_> = shards.iter().map(|_| None).collect();
+        while began.iter().any(Option::is_none) {
+            if let Some(Fed::Began { shard, books, stretches, gatherer }) = self.hear(PATIENCE)? {
+                began[shard] = Some((books, stretches, gatherer));
+            }
+        }
+        let began = began.into_iter().flatten().enumerate().map(|(shard, (books, stretches, gatherer))| {
+            self.last.sequences[shard] = books.sequence;
+            self.gatherers.push(*gatherer);
+            (books, Stretches::from(stretches))
+        });
+        let began = began.collect();
+        self.mirror.progress().taken.clone_from(&self.last.sequences);
+        Ok(began)
+    }
+
+    /// Lets all shards tell, and tells their books.
+    fn begin_to_copy(&mut self) -> Result<(), End> {
+        self.greet(false);
+        let mut of = 0;
+        for (shard, (books, stretches)) in self.begin()?.into_iter().enumerate() {
+            of += stretches.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            self.copying.left.push(stretches);
+            for frame in books.frames() {
+                self.make_room()?;
+                self.link.push(FeedPart::Books as u32, shard as u8, &frame);
+            }
+        }
+        self.mirror.progress().of = of;
+        self.tells_records = true;
+        Ok(())
+    }
+
+    // ---- the log ----
+
+    /// The log behind a position, if the log reaches back to the position.
+    fn log_behind(&self, position: Option<&StreamPosition>) -> Option<(Arc<Wal>, LogTail)> {
+        let wal = self.shared.wal.as_ref()?;
+        let tail = wal.tail(&self.mirror.namespace, position?).unwrap_or_else(|error| {
+            warn!(mirror = self.mirror.name, %error, "the log cannot be read: a mirror is given a copy");
+            None
+        });
+        Some((wal.clone(), tail?))
+    }
+
+    /// Tells what the log has, and then what shards tell.
+    fn catch_up(&mut self, wal: &Wal, mut tail: LogTail) -> Result<(), End> {
+        self.greet(true);
+        let (mirror, began) = (self.mirror, Instant::now());
+        mirror.progress().stage = Stage::CatchingUp;
+        let before: u64 = tail.sequences.iter().sum();
+        loop {
+            // Shards wait for nobody who reads the log, and their streams hold little.
+            let pass = Instant::now();
+            self.tell_log(wal, &mut tail, None)?;
+            if pass.elapsed() < CLOSE {
+                break;
+            }
+        }
+        let began_at: Vec<u64> = self.begin()?.into_iter().map(|(books, _)| books.sequence).collect();
+        wal.write_up_to(&mirror.namespace, &began_at)?;
+        self.tell_log(wal, &mut tail, Some(&began_at))?;
+        if tail.sequences != began_at {
+            return Err(refused("the mirror has records that were never made here; attach anew"));
+        }
+        self.tells_records = true;
+        let records = began_at.iter().sum::<u64>() - before;
+        let seconds = began.elapsed().as_secs_f64();
+        info!(mirror = mirror.name, address = %mirror.address, records, seconds, "a mirror has caught up");
+        Ok(())
+    }
+
+    /// Tells what the log has that was not told.
+    fn tell_log(&mut self, wal: &Wal, tail: &mut LogTail, until: Option<&[u64]>) -> Result<(), End> {
+        wal.read_tail(tail, until, |tailed| match tailed {
+            Tailed::Records(shard, words) => {
+                for words in words.chunks(FEED_WORDS_MAX) {
+                    self.make_room()?;
+                    self.link.push(FeedPart::Records as u32, shard as u8, words);
+                }
+                Ok(())
+            }
+            Tailed::Cut(sequences) => {
+                self.look()?;
+                // A cut out of the log answers no question: shards may have done much since.
+                let cut = FeedCut { question: 0, lag_ns: 0, sequences: sequences.to_vec() };
+                self.mirror.progress().taken.clone_from(&cut.sequences);
+                if self.cuts.len() < CUTS_MAX {
+                    self.cuts.push_back(cut);
+                }
+                self.tell_cuts()
+            }
+            Tailed::Lineage(lineage, sequences) => {
+                // What an earlier server has left is on the disk.
+                self.cuts.clear();
+                self.make_room()?;
+                let words: Vec<u64> = [&[lineage], sequences].concat();
+                self.link.push(FeedPart::Lineage as u32, 0, &words);
+                Ok(())
+            }
+        })
+    }
+
+    /// What a shard tells, if one does within some time; an error if it does not.
+    fn hear(&mut self, patience: Duration) -> Result<Option<Fed>, End> {
+        let began = Instant::now();
+        loop {
+            match self.copying.told.recv_timeout(NAP_MAX) {
+                Ok(fed) => return Ok(Some(fed)),
+                Err(RecvTimeoutError::Timeout) if began.elapsed() < patience => self.look()?,
+                Err(_) => return Err(refused("a shard does not answer")),
+            }
+        }
+    }
+
+    /// Sends what waits, and takes in what the mirror says. An error: the feed is to end.
+    fn look(&mut self) -> Result<(), End> {
+        self.link.flush();
+        let shards = self.last.sequences.len();
+        while let Some(frame) = self.link.receive() {
+            if FeedPart::of(frame.part) == Some(FeedPart::Used) {
+                if !self.uses.take(&self.mirror.namespace.shards, frame.shard.into(), frame.words) {
+                    return Err(refused("what was read makes no sense"));
+                }
+                continue;
+            }
+            let asked = Some(frame.words).filter(|_| FeedPart::of(frame.part) == Some(FeedPart::Ask));
+            let Some(asked) = asked.and_then(|words| FeedAsk::of(words, shards)) else {
+                return Err(refused("a frame that makes no sense here"));
+            };
+            self.question = asked.question;
+            self.asked = Some(Instant::now());
+            self.mirror.progress().asked = Some(asked);
+        }
+        self.uses.answer(&mut self.link, UNSENT_MAX);
+        if let Some(why) = self.link.over() {
+            return Err(End::Gone(why.into()));
+        }
+        if let Some(why) = self.mirror.ends() {
+            return Err(refused(why));
+        }
+        self.gatherers.iter().try_for_each(Gatherer::check).map_err(|error| of_stream(&error))?;
+        let (since, before) = self.progressed;
+        let moved = self.link.moved();
+        if moved != before || self.link.unsent() == 0 {
+            self.progressed = (Instant::now(), moved);
+        } else if since.elapsed() > STALL {
+            return Err(refused("it takes nothing in"));
+        }
+        // What is sent to a host that has gone the system takes in, and tries for a quarter of an hour to
+        // have it arrive.
+        if self.asked.is_some_and(|asked| asked.elapsed() > STALL) {
+            return Err(refused(format!("it has asked nothing for {} s", STALL.as_secs())));
+        }
+        Ok(())
+    }
+
+    /// Waits until not too much waits to be sent.
+    fn make_room(&mut self) -> Result<(), End> {
+        loop {
+            self.look()?;
+            if self.link.unsent() <= UNSENT_MAX {
+                return Ok(());
+            }
+            self.link.wait(NAP_MAX);
+        }
+    }
+
+    /// Does what there is to do, without waiting.
+    fn turn(&mut self) -> Result<Left, End> {
+        self.look()?;
+        self.mirror.progress().sent = self.link.sent();
+        if self.link.unsent() > UNSENT_MAX {
+            return Ok(Left::Records);
+        }
+        let has_come = self.gather()?;
+        self.tell_cuts()?;
+        let has_more = self.copy()?;
+        self.link.flush();
+        Ok(match (has_more, has_come) {
+            (true, _) => Left::More,
+            (false, true) => Left::Records,
+            (false, false) => Left::Nothing,
+        })
+    }
+
+    /// Takes what shards have sealed, and tells it. Whether there was anything, or a question.
+    fn gather(&mut self) -> Result<bool, End> {
+        if !self.tells_records {
+            return Ok(false);
+        }
+        let has_come = self.gatherers.iter().any(Gatherer::has_more);
+        if !has_come && self.question == self.last.question || self.cuts.len() >= CUTS_MAX {
+            return Ok(has_come);
+        }
+        // What is gathered next is as new as that, or newer.
+        let mirrored = self.mirror.namespace.mirrored.as_ref();
+        let lag_ns = mirrored.map_or(0, |of| of.standing.lag_ns().unwrap_or(u64::MAX));
+        let question = self.question;
+        let Feeding { gatherers, link, shared, .. } = self;
+        let gathered = shared.batches.gather(|later| {
+            let mut shards = (0..).zip(&mut *gatherers);
+            shards.try_fold(true, |all, (shard, gatherer)| {
+                let taken = gatherer.take(later, |words, _| {
+                    for words in words.chunks(FEED_WORDS_MAX) {
+                        link.push(FeedPart::Records as u32, shard, words);
+                    }
+                });
+                Ok(all & taken?)
+            })
+        });
+        if !gathered.map_err(|error| of_stream(&error))? {
+            self.gatherers.iter_mut().try_for_each(Gatherer::drain).map_err(|error| of_stream(&error))?;
+            return Ok(true);
+        }
+        let sequences: Vec<u64> = self.gatherers.iter().map(|gatherer| gatherer.last().record).collect();
+        let cut = FeedCut { question, lag_ns, sequences };
+        if (cut.question, &cut.sequences) != (self.last.question, &self.last.sequences) {
+            self.mirror.progress().taken.clone_from(&cut.sequences);
+            self.cuts.push_back(cut.clone());
+            self.last = cut;
+        }
+        Ok(has_come)
+    }
+
+    /// Tells the last cut that counts.
+    fn tell_cuts(&mut self) -> Result<(), End> {
+        let count = self.cuts.iter().take_while(|cut| counts(&self.logs, cut)).count();
+        if let Some(cut) = self.cuts.drain(..count).next_back() {
+            self.link.push(FeedPart::Cut as u32, 0, &cut.words());
+        }
+        Ok(())
+    }
+
+    // ---- memory ----
+
+    /// Copies all memory on a processor that nobody else wants, as long as that is fast enough; and then as
+    /// others do.
+    fn copy_aside(&mut self) -> Result<(), End> {
+        self.copying.since = Some(Instant::now());
+        let aside = std::thread::scope(|scope| {
+            let name = std::thread::Builder::new().name("kelix-feed".into());
+            let copy = || {
+                // Of this thread alone. If it may not, it is as busy as others.
+                let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
+                self.copy_all(true)
+            };
+            name.spawn_scoped(scope, copy).map(|thread| thread.join().expect("it says why it ends"))
+        });
+        aside.unwrap_or(Ok(()))?;
+        self.copy_all(false)?;
+        let (mirror, copied) = (self.mirror, self.copying.copied);
+        let seconds = mirror.since.elapsed().as_secs_f64();
+        info!(mirror = mirror.name, address = %mirror.address, copied, seconds, "a mirror has all memory");
+        Ok(())
+    }
+
+    /// Copies until all is copied; or, aside, until others leave too little of the processor.
+    fn copy_all(&mut self, is_aside: bool) -> Result<(), End> {
+        let (mut worked, mut words) = (Duration::ZERO, 0);
+        while self.copying.whole < self.copying.left.len() {
+            let (began, before) = (Instant::now(), self.copying.copied);
+            let left = self.turn()?;
+            worked += began.elapsed();
+            words += (self.copying.copied - before) as usize / 8;
+            if is_aside {
+                let is_late = self.gatherers.iter().any(|gatherer| gatherer.waiting() > LATE_WORDS);
+                if is_late || worked > ASIDE && words < ASIDE_WORDS {
+                    return Ok(());
+                }
+                if worked > ASIDE {
+                    (worked, words) = (Duration::ZERO, 0);
+                }
+            }
+            if left != Left::More {
+                self.link.wait(self.copying.is_due_in().unwrap_or(NAP).min(NAP_MAX));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies some memory, and says where what was copied is whole. Whether more can be copied now.
+    fn copy(&mut self) -> Result<bool, End> {
+        while let Ok(Fed::Covers { shard, sequence }) = self.copying.told.try_recv() {
+            self.link.push(FeedPart::Copied as u32, shard as u8, &[sequence]);
+            self.copying.whole += 1;
+        }
+        let shard = self.copying.at;
+        if shard >= self.copying.left.len() {
+            return Ok(false);
+        }
+        let handle = &self.mirror.namespace.shards[shard];
+        let mut map = MemoryMap::default();
+        handle.segments.list().into_iter().for_each(|segment| map.add(segment.first, segment.span));
+        for _ in 0..PIECES {
+            if self.copying.is_due_in().is_some() {
+                break;
+            }
+            let Some((place, bytes)) = self.copying.left[shard].front_mut() else {
+                // What its memory held until now is in records up to one that the shard knows.
+                self.copying.at += 1;
+                handle.command(Command::Covers { shard, tell: self.copying.tell.clone() });
+                return Ok(true);
+            };
+            let count = (*bytes as usize / 8).min(PIECE_WORDS);
+            let (at, copied) = (*place, count as u64 * 8);
+            (*place, *bytes) = (at.plus(copied), *bytes - copied);
+            if *bytes == 0 {
+                self.copying.left[shard].pop_front();
+            }
+            // A segment that is gone holds nothing any more, and that it went is told.
+            if let Some(words) = map.words(at, count) {
+                self.link.push_with(FeedPart::Copy as u32, shard as u8, 1 + count, |into| {
+                    into[0] = at.0;
+                    words.copy_out(0, &mut into[1..]);
+                });
+            }
+            self.copying.copied += copied;
+        }
+        self.mirror.progress().copied = self.copying.copied;
+        Ok(self.copying.is_due_in().is_none() && self.link.unsent() <= UNSENT_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_image::Committed;
+    use kelix_log::LogControl;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_counts_when_all_of_it_is_on_the_disk() {
+        let cut = FeedCut { question: 0, lag_ns: 0, sequences: vec![5, 7] };
+        assert!(counts(&[], &cut), "nothing is waited for");
+        let (control, at) = (LogControl::new(), |record| Committed { record, incarnation: 1 });
+        let logs = [control.shard(at(5)), control.shard(at(6))];
+        assert!(!counts(&logs, &cut));
+        logs[1].set_durable(at(7));
+        assert!(counts(&logs, &cut));
+        logs[0].set_durable(at(4));
+        assert!(!counts(&logs, &cut));
+        control.set_state(LogState::Full);
+        assert!(!counts(&logs, &cut), "there may be room again");
+        control.set_state(LogState::Failed);
+        assert!(counts(&logs, &cut), "no more will ever be on the disk");
+    }
+
+    #[test]
+    fn memory_is_due_as_fast_as_it_is_wanted() {
+        let (tell, told) = channel();
+        let since = Instant::now().checked_sub(Duration::from_secs(2));
+        let (left, at, whole) = (Vec::new(), 0, 0);
+        let mut copying = Copying { rate: 1000, tell, told, left, at, copied: 1000, whole, since };
+        assert_eq!(copying.is_due_in(), None, "1 s is enough for that");
+        copying.copied = 5000;
+        let due = copying.is_due_in().expect("5 s are not over");
+        assert!(due > Duration::from_secs(2) && due <= Duration::from_secs(3), "{due:?}");
+        copying.rate = 0;
+        assert_eq!(copying.is_due_in(), None);
+    }
+}

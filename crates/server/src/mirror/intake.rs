@@ -1,0 +1,261 @@
+//! What comes of a feed, in the order in which it counts: books and memory of each shard, records, and cuts.
+//!
+//! ```text
+//! BOOKS of all shards -> COPY, RECORDS and CUTS in turn -> COPIED of each shard: whole with its record
+//!                                                       -> RECORDS and CUTS for ever
+//! ```
+//!
+//! 1. A record is applied only when a cut has reached it: it is committed at the primary then, and so are
+//!    all its causes, on whichever shards, which are applied before it ([`Streams`]).
+//! 2. Nothing that comes is believed: not where memory is, nor how much, nor that records follow each other.
+
+use kelix_fabric::shm::MemfdSegments;
+use kelix_image::Books;
+use kelix_log::Record;
+use kelix_shard::{Follower, Streams};
+use kelix_types::{Error, ErrorKind, Place, Result};
+use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart};
+
+use crate::shard_thread::LoggedSegments;
+
+/// Words of records of a shard that wait for a cut, at most: some hundred times what a primary keeps.
+const WAITING_MAX: usize = 1 << 28;
+/// Words of books: those of 16 TiB of segments are fewer.
+const BOOKS_MAX: usize = 1 << 26;
+
+/// A shard that is followed.
+pub(crate) struct Shadow {
+    pub segments: MemfdSegments,
+    pub follower: Follower,
+}
+
+/// What has come of one shard.
+#[derive(Default)]
+struct Part {
+    /// Pieces of the books, before the last one has come.
+    books: Vec<u64>,
+    shadow: Option<Shadow>,
+    /// The record with which what was copied is whole, once all was.
+    whole_at: Option<u64>,
+    /// The shard's epoch of use, when it has told it anew.
+    use_epoch: Option<u64>,
+}
+
+/// What has come of a feed.
+pub(crate) struct Intake {
+    parts: Vec<Part>,
+    /// Their records.
+    streams: Streams,
+    /// Most bytes that a shard's memory may have.
+    memory_bytes: u64,
+    /// Words of memory that were copied.
+    copied_words: u64,
+    /// The last question that a cut has answered, and how old that was at its side.
+    answered: (u64, u64),
+    /// The lineage of what comes next, for which this one has to begin anew first.
+    next_lineage: Option<u64>,
+}
+
+fn wrong(what: &str) -> Error {
+    let context = format!("the primary sent {what} that makes no sense");
+    Error::new(ErrorKind::Protocol, "follow", context)
+}
+
+impl Intake {
+    /// Of a feed of so many shards, each of which may have so much memory here.
+    pub fn new(shards: usize, memory_bytes: u64) -> Intake {
+        let parts = (0..shards).map(|_| Part::default()).collect();
+        let streams = Streams::new(shards);
+        Intake { parts, streams, memory_bytes, copied_words: 0, answered: (0, 0), next_lineage: None }
+    }
+
+    /// Of shards whose memory is there already.
+    pub fn of_shadows(shadows: Vec<Shadow>) -> Intake {
+        let mut intake = Intake::new(shadows.len(), u64::MAX / 2);
+        for (shard, (part, shadow)) in intake.parts.iter_mut().zip(shadows).enumerate() {
+            let applied = shadow.follower.applied();
+            intake.streams.begin(shard, applied);
+            *part = Part { shadow: Some(shadow), whole_at: Some(applied), ..Part::default() };
+        }
+        intake
+    }
+
+    /// Bytes of memory that were copied so far.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied_words * 8
+    }
+
+    /// Records, and bytes of them, that were applied so far.
+    pub fn applied_so_far(&self) -> (u64, u64) {
+        let (records, words) = self.streams.counted();
+        (records, words * 8)
+    }
+
+    /// The last record of each shard that was applied.
+    pub fn applied(&self) -> Vec<u64> {
+        (0..self.parts.len()).map(|shard| self.streams.applied(shard)).collect()
+    }
+
+    /// The last question that was answered by a cut all of which has been applied, and how old what was told
+    /// was in nanoseconds where it was told; question 0: none.
+    pub fn answered(&self) -> (u64, u64) {
+        if self.streams.is_all_applied() { self.answered } else { (0, 0) }
+    }
+
+    /// What comes from now on begins behind the records that were applied.
+    pub fn resume(&mut self) {
+        self.streams.resume();
+        self.next_lineage = None;
+    }
+
+    /// The lineage of what comes next, if all of one has come: nothing more is to be taken in.
+    pub fn next_lineage(&self) -> Option<u64> {
+        self.next_lineage
+    }
+
+    /// The shards are here again, and what comes next is of this lineage.
+    pub fn begin_lineage(&mut self, shadows: Vec<Shadow>) -> Option<u64> {
+        self.parts.iter_mut().zip(shadows).for_each(|(part, shadow)| part.shadow = Some(shadow));
+        self.next_lineage.take()
+    }
+
+    /// The epochs of use that shards have told since this was last asked.
+    pub fn take_use_epochs(&mut self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let each = self.parts.iter_mut().enumerate();
+        each.filter_map(|(shard, part)| Some((shard, part.use_epoch.take()?)))
+    }
+
+    /// Takes a frame in. An error: it makes no sense here, or there is no memory for it.
+    pub fn take(&mut self, shard: usize, part: u32, words: &[u64]) -> Result<()> {
+        let known = FeedPart::of(part).ok_or_else(|| wrong("a frame"))?;
+        if known == FeedPart::Cut {
+            let cut = FeedCut::of(words, self.parts.len()).ok_or_else(|| wrong("a cut"))?;
+            for (shard, sequence) in cut.sequences.into_iter().enumerate() {
+                self.streams.cut(shard, sequence);
+            }
+            if cut.question > self.answered.0 {
+                self.answered = (cut.question, cut.lag_ns);
+            }
+            return Ok(());
+        }
+        if known == FeedPart::Lineage {
+            let (lineage, ends) = words.split_first().ok_or_else(|| wrong("a lineage"))?;
+            if ends.len() != self.parts.len() || !self.is_whole() {
+                return Err(wrong("a lineage"));
+            }
+            (0..).zip(ends).for_each(|(shard, end)| self.streams.cut(shard, *end));
+            self.next_lineage = Some(*lineage);
+            return Ok(());
+        }
+        let memory_bytes = self.memory_bytes;
+        let of = self.parts.get_mut(shard).ok_or_else(|| wrong("a shard"))?;
+        match known {
+            FeedPart::Books => {
+                if let Some(sequence) = of.take_books(shard, words, memory_bytes)? {
+                    self.streams.begin(shard, sequence);
+                }
+            }
+            FeedPart::Copy => {
+                let (place, words) = words.split_first().ok_or_else(|| wrong("memory"))?;
+                let shadow = of.shadow.as_mut().filter(|_| of.whole_at.is_none());
+                shadow.ok_or_else(|| wrong("memory"))?.follower.copy(Place(*place), words);
+                self.copied_words += words.len() as u64;
+            }
+            FeedPart::Copied => match words {
+                &[sequence] if of.whole_at.is_none() => of.whole_at = Some(sequence),
+                _ => return Err(wrong("the end of a copy")),
+            },
+            FeedPart::Records => {
+                if self.streams.waiting(shard) + words.len() > WAITING_MAX {
+                    let context = "the primary sends records that never count";
+                    return Err(Error::new(ErrorKind::Protocol, "follow", context));
+                }
+                self.streams.push(shard, words);
+            }
+            FeedPart::UseEpoch => match words {
+                &[epoch] => of.use_epoch = Some(epoch),
+                _ => return Err(wrong("an epoch of use")),
+            },
+            FeedPart::Cut | FeedPart::Lineage | FeedPart::Ask | FeedPart::Used => {
+                return Err(wrong("a frame"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all memory was copied, and is whole.
+    pub fn is_whole(&self) -> bool {
+        let is_whole = |(shard, part): (usize, &Part)| {
+            part.whole_at.is_some_and(|whole_at| self.streams.applied(shard) >= whole_at)
+        };
+        self.parts.iter().enumerate().all(is_whole)
+    }
+
+    /// Applies records that count to shards that nobody reads yet.
+    pub fn apply_unread(&mut self) -> Result<()> {
+        let mut shadows: Vec<Option<Shadow>> = self.parts.iter_mut().map(|part| part.shadow.take()).collect();
+        let applied = self.apply_all(|shard, record| match &mut shadows[shard] {
+            Some(shadow) => shadow.follower.apply(record),
+            None => Err(wrong("records of a shard before its books")),
+        });
+        self.parts.iter_mut().zip(shadows).for_each(|(part, shadow)| part.shadow = shadow);
+        applied
+    }
+
+    /// Gives the shards out, to be read from now on.
+    pub fn take_shadows(&mut self) -> Vec<Shadow> {
+        self.parts.iter_mut().filter_map(|part| part.shadow.take()).collect()
+    }
+
+    /// Whether all that counts was applied.
+    pub fn is_all_applied(&self) -> bool {
+        self.streams.is_all_applied()
+    }
+
+    /// Whether what was applied ends with a cut.
+    pub fn is_at_cut(&self) -> bool {
+        self.streams.is_at_cut()
+    }
+
+    /// Has all records applied that count.
+    pub fn apply_all(&mut self, mut apply: impl FnMut(usize, &Record<'_>) -> Result<()>) -> Result<()> {
+        while !self.streams.apply(usize::MAX, &mut apply)? {}
+        Ok(())
+    }
+
+    /// Has records applied that count, of about so many words at most, or up to a cut. `true`: that was all
+    /// of them.
+    pub fn apply(
+        &mut self,
+        words: usize,
+        apply: impl FnMut(usize, &Record<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        self.streams.apply(words, apply)
+    }
+}
+
+impl Part {
+    /// Takes a piece of the books. With the last one come memory, and the record behind which others follow.
+    fn take_books(&mut self, shard: usize, words: &[u64], memory_bytes: u64) -> Result<Option<u64>> {
+        let is_last = FeedBooks::gather(&mut self.books, words);
+        let is_last = is_last.filter(|_| self.shadow.is_none() && self.books.len() <= BOOKS_MAX);
+        if !is_last.ok_or_else(|| wrong("books"))? {
+            return Ok(None);
+        }
+        let told = FeedBooks::of(&std::mem::take(&mut self.books)).ok_or_else(|| wrong("books"))?;
+        let books = Books::of_words(&told.books).ok_or_else(|| wrong("books"))?;
+        let bytes: u64 = books.segments.iter().map(|segment| segment.bytes).sum();
+        if bytes > memory_bytes {
+            let context = format!(
+                "the primary's shard {shard} has {bytes} bytes, and may have {memory_bytes} here: give the \
+                 mirror more --memory"
+            );
+            return Err(Error::new(ErrorKind::OutOfMemory, "follow", context));
+        }
+        let segments = MemfdSegments::default();
+        let source = Box::new(LoggedSegments::new(segments.clone(), shard));
+        let follower = Follower::of_books(source, memory_bytes, (&books, &told.kept), told.sequence)?;
+        self.shadow = Some(Shadow { segments, follower });
+        Ok(Some(told.sequence))
+    }
+}
