@@ -136,6 +136,8 @@ fn what_is_read_on_a_mirror_stays() {
         token: None,
         tls: None,
         namespaces: vec!["default".into()],
+        fabric: None,
+        rdma_address: None,
         copy_rate: 0,
         max_lag: None,
         name: "near".into(),

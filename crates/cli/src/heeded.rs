@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 /// Options of clients that a mirror heeds, which is one of its primary's.
-const OF_MIRRORS: [&str; 3] = ["token-file", "namespace", "retry"];
+const OF_MIRRORS: [&str; 5] = ["token-file", "namespace", "retry", "fabric", "rdma-address"];
 
 /// Whether a command heeds an option. The command is told by its names, outermost first.
 pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
@@ -136,7 +136,11 @@ mod tests {
             unheeded(&Cli::command(), &matches, &words)
         };
         assert_eq!(said("serve --mirror-of a:1 --token-file word --namespace people --retry 5s"), None);
-        for option in ["--token-file word", "--namespace people", "--retry 5s"] {
+        let follows = "serve --mirror-of a:1 --fabric verbs --rdma-address 192.0.2.7";
+        assert_eq!(said(follows), None);
+        let options =
+            ["--token-file word", "--namespace people", "--retry 5s", "--fabric tcp", "--rdma-address ::1"];
+        for option in options {
             assert!(
                 said(&format!("serve {option}")).is_some_and(|why| why.contains("with --mirror-of only"))
             );

@@ -83,9 +83,10 @@ const GENERATIONS: [Column; 5] = [
     Column { form: Form::Text, ..label("held by", "/held_by") },
 ];
 
-const MIRRORS: [Column; 11] = [
+const MIRRORS: [Column; 12] = [
     Column { form: Form::Text, ..label("mirror", "/name") },
     Column { form: Form::Text, ..label("address", "/address") },
+    Column { form: Form::Text, ..label("fabric", "/fabric") },
     Column { form: Form::Text, ..label("state", "/state") },
     column("copied MiB", "/copied_bytes", Form::Mib),
     column("of MiB", "/of_bytes", Form::Mib),

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime};
 
-use kelix::{Address, Credentials};
+use kelix::{Address, Credentials, FabricChoice};
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_server::{
-    Durability, Ended, MirrorConfig, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper,
-    WalConfig,
+    Durability, Ended, FeedFabric, MirrorConfig, Reserved, Server, ServerConfig, SnapshotConfig, Statistics,
+    Stopper, WalConfig,
 };
 use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use serde_json::json;
@@ -120,7 +120,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_snapshot_interval, requires = "stored")]
     snapshot_every: Option<Duration>,
     /// Be a mirror: show the memory of the server that listens there, HOST:PORT, on this host, where processes
-    /// read it as fast as there. --tls-ca and --token-file say how that server knows this one. Writes go there.
+    /// read it as fast as there. --tls-ca and --token-file say how that server knows this one, --fabric over
+    /// what it is followed. Writes go there.
     /// With --listen other mirrors follow this one, and with --wal it begins with what it had when it ended
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["shards", "cache", "snapshots", "durable", "until", "rdma", "namespaces", "view_lease"])]
     mirror_of: Option<String>,
@@ -183,12 +184,23 @@ fn mirror(context: &Context, args: &ServeArgs) -> Result<Option<MirrorConfig>, F
         let context = format!("--mirror-of {primary} is no HOST:PORT, as in 192.0.2.7:7117");
         return Err(Failure::usage("serve", context));
     }
+    let fabric = match context.fabric {
+        None => None,
+        Some(FabricChoice::Tcp) => Some(FeedFabric::Tcp),
+        Some(FabricChoice::Verbs) => Some(FeedFabric::Verbs),
+        Some(FabricChoice::Shm) => {
+            let context = "--fabric shm: a mirror follows a server on another host, over verbs or tcp";
+            return Err(Failure::usage("serve", context));
+        }
+    };
     let Credentials { token, tls, .. } = context.trust.credentials()?;
     let own = if context.namespace.is_empty() { "default".into() } else { context.namespace.clone() };
     Ok(Some(MirrorConfig {
         primary,
         token,
         tls,
+        fabric,
+        rdma_address: context.rdma_address,
         namespaces: if args.mirror_namespaces.is_empty() {
             vec![own]
         } else {

@@ -379,6 +379,8 @@ pub struct MirrorStatistics {
     pub name: String,
     /// Its address.
     pub address: String,
+    /// What the feed goes over: `tcp` or `verbs`.
+    pub fabric: String,
     /// How far it is: `copying` or `following`.
     pub state: String,
     /// Bytes of memory that were copied to it, of those that are to be.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{AUTHORITY_TERM, return_free_memory};
-use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event};
+use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event, FeedLink};
 use kelix_fabric::verbs::HostEvent;
 use kelix_image::Span;
 use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
@@ -311,13 +311,29 @@ impl AgentThread {
         }
     }
 
-    /// Gives a mirror its connection, and whoever feeds it.
+    /// Gives a mirror its connection, with the queue pair beside it if there is one, and whoever feeds it.
     fn attach(&mut self, connection: ConnectionId, attach: Attach) {
         let address = self.agent.address(connection);
         let session = self.sessions.iter().position(|session| session.connection == connection);
         let (Some(address), Some(session)) = (address, session) else { return };
+        let host = self.verbs.as_mut().map(|verbs| &mut verbs.host);
+        let number = self.sessions[session].number;
+        let stream = host.map(|host| {
+            let stream = host.take_stream(number);
+            host.leave(number);
+            stream
+        });
+        let stream = match stream.transpose() {
+            Ok(stream) => stream.flatten(),
+            Err(error) => {
+                warn!(%address, %error, "a mirror cannot follow over verbs");
+                let why = format!("no queue pair with this mirror: {error}");
+                return self.agent.refuse(connection, &why, "it cannot follow over verbs");
+            }
+        };
         let Some(link) = self.agent.release(connection) else { return };
-        let Greeted { number, namespace, .. } = self.sessions.swap_remove(session);
+        let link = stream.into_iter().fold(link, FeedLink::over_verbs);
+        let Greeted { namespace, .. } = self.sessions.swap_remove(session);
         self.shared.leave(number);
         let name = if attach.name.is_empty() { address.to_string() } else { attach.name };
         Feeds::attach(&self.shared, &namespace, (link, address), Attach { name, ..attach });

@@ -29,7 +29,7 @@ mod wal;
 pub use current::{Statistics, Stopper};
 pub use kelix_shard::Durability;
 pub use listening::Reserved;
-pub use mirror::MirrorConfig;
+pub use mirror::{FeedFabric, MirrorConfig};
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Token};
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};

@@ -75,14 +75,16 @@ impl VerbsThread {
     ) -> std::result::Result<Option<Frame>, String> {
         let Greeted { number, namespace, .. } = client;
         match frame {
+            Frame::AskVerbs if client.follows => {
+                let ticket = self.host.stream_ticket(*number).map_err(|error| error.to_string())?;
+                Ok(Some(Frame::Offer { server: self.server, ticket, addresses: self.addresses() }))
+            }
             Frame::AskVerbs => {
                 let index = shared.namespaces.iter().position(|of| Arc::ptr_eq(of, namespace));
                 let index = index.expect("a namespace of this server");
                 let ticket = self.host.ticket(index).map_err(|error| error.to_string())?;
-                let addresses: Vec<String> =
-                    self.host.addresses().iter().map(SocketAddr::to_string).collect();
                 let server = self.server.wrapping_add(index as u64);
-                Ok(Some(Frame::Offer { server, ticket, addresses: addresses.join(" ") }))
+                Ok(Some(Frame::Offer { server, ticket, addresses: self.addresses() }))
             }
             Frame::JoinLane { ticket, seat, mailboxes } => {
                 // Of a connection request that came a moment ago.
@@ -104,6 +106,12 @@ impl VerbsThread {
             }
             _ => Err("a frame that makes no sense here".into()),
         }
+    }
+
+    /// Where clients connect queue pairs, as they are told.
+    fn addresses(&self) -> String {
+        let addresses: Vec<String> = self.host.addresses().iter().map(SocketAddr::to_string).collect();
+        addresses.join(" ")
     }
 
     fn join(

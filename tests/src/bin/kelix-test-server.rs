@@ -16,7 +16,7 @@
 //! keep=COUNT         snapshots that are kept (2)
 //! namespace=NAME     one more, of as many shards and as much memory
 //! token=WORD         clients over TCP must know this word; a mirror's primary knows the mirror by it
-//! mirror-of=ADDRESS  a mirror of the server there
+//! mirror-of=ADDRESS  a mirror of the server there, which it follows over the fabric that is tested
 //! max-lag=MS         which may not be read when it has not heard from that server for so long
 //! retry=MS           for how long it waits for that server to begin with
 //! ```
@@ -24,9 +24,10 @@
 use std::io::BufRead;
 use std::time::{Duration, SystemTime};
 
+use kelix::FabricChoice;
 use kelix_server::{
-    Durability, Ended, MirrorConfig, NamespaceConfig, Rights, Server, ServerConfig, SnapshotConfig, Token,
-    WalConfig,
+    Durability, Ended, FeedFabric, MirrorConfig, NamespaceConfig, Rights, Server, ServerConfig,
+    SnapshotConfig, Token, WalConfig,
 };
 
 fn main() {
@@ -113,6 +114,12 @@ fn set(config: &mut ServerConfig, option: &str) {
                 primary: value.into(),
                 token: None,
                 tls: None,
+                fabric: Some(if kelix_tests::far() == FabricChoice::Verbs {
+                    FeedFabric::Verbs
+                } else {
+                    FeedFabric::Tcp
+                }),
+                rdma_address: None,
                 namespaces: vec!["default".into()],
                 copy_rate: 0,
                 max_lag: None,

@@ -1,6 +1,6 @@
 //! Connecting over verbs: a greeting over TCP, a queue pair that is shared or connected, mailboxes, segments.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::verbs::{self, Offer, Remote, ServerCard, ShardCard, VerbsEndpoint};
@@ -30,23 +30,15 @@ fn remote((address, rkey): Place) -> Remote {
     Remote { address, rkey }
 }
 
-/// What the server offers. An address that is any of its own is the one that this client came to.
+/// What the server offers.
 fn offer(address: &str, frame: Frame) -> Result<Offer> {
     let Frame::Offer { server, ticket, addresses } = frame else {
         return Err(protocol("the server did not say where queue pairs are connected"));
     };
     let mut came_to = address.to_socket_addrs().into_iter().flatten();
     let came_to = came_to.next().map(|address| address.ip());
-    let address = |text: &str| {
-        let mut address: SocketAddr = text.parse().ok()?;
-        if address.ip().is_unspecified() {
-            address.set_ip(came_to?);
-        }
-        Some(address)
-    };
-    let addresses: Option<Vec<SocketAddr>> = addresses.split(' ').map(address).collect();
-    let addresses = addresses.ok_or_else(|| protocol("the server said an address that is none"))?;
-    Ok(Offer { server, ticket, addresses })
+    let offer = Offer::parse(server, ticket, &addresses, came_to);
+    offer.ok_or_else(|| protocol("the server said an address that is none"))
 }
 
 pub(super) fn session(

@@ -9,6 +9,7 @@ use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use rustix::fd::BorrowedFd;
 
+#[cfg(target_os = "linux")]
 use super::feed::FeedLink;
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
@@ -130,6 +131,7 @@ impl Greeting {
     }
 
     /// The connection of a mirror that has attached: it carries the feed from here on.
+    #[cfg(target_os = "linux")]
     pub fn into_feed_link(self) -> FeedLink {
         FeedLink::new(self.stream)
     }

@@ -26,6 +26,7 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod endpoint;
+#[cfg(target_os = "linux")]
 mod feed;
 pub(crate) mod frame;
 #[cfg(target_os = "linux")]
@@ -47,6 +48,7 @@ pub const REGIONS_CHANGED: u16 = 17;
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
 pub use endpoint::{Greeting, TcpEndpoint};
+#[cfg(target_os = "linux")]
 pub use feed::{FeedFrame, FeedLink};
 pub use frame::FEED_WORDS_MAX;
 #[cfg(target_os = "linux")]

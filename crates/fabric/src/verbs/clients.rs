@@ -12,6 +12,7 @@ use super::device::{Device, Domain};
 use super::endpoint::Joining;
 use super::lane::Lane;
 use super::queue::Channel;
+use super::stream::VerbsStream;
 
 /// Requests of one lane under way: READs of several sessions, mostly.
 const SENDS: usize = 512;
@@ -24,6 +25,34 @@ pub struct Offer {
     pub ticket: Ticket,
     /// Where; several where the server has several devices.
     pub addresses: Vec<SocketAddr>,
+}
+
+impl Offer {
+    /// Of what a server says, its addresses with a space between two. One that is any of its own is the one
+    /// that this client came to. `None`: one is no address.
+    pub fn parse(server: u64, ticket: Ticket, addresses: &str, came_to: Option<IpAddr>) -> Option<Offer> {
+        let address = |text: &str| {
+            let mut address: SocketAddr = text.parse().ok()?;
+            if address.ip().is_unspecified() {
+                address.set_ip(came_to?);
+            }
+            Some(address)
+        };
+        let addresses = addresses.split(' ').map(address).collect::<Option<_>>()?;
+        Some(Offer { server, ticket, addresses })
+    }
+
+    /// Where to connect for the `turn`-th time.
+    fn address(&self, turn: usize) -> Result<SocketAddr> {
+        let address = self.addresses.get(turn % self.addresses.len().max(1));
+        address.copied().ok_or_else(|| Error::other("the server has no device for RDMA"))
+    }
+
+    /// Connects the stream that the ticket is for. `from`: the address of this host whose device is to be
+    /// used, if not any that leads there.
+    pub fn connect_stream(&self, from: Option<IpAddr>, patience: Duration) -> Result<VerbsStream> {
+        VerbsStream::connect(&self.ticket, (from, self.address(0)?), patience)
+    }
 }
 
 #[derive(Default)]
@@ -61,8 +90,7 @@ pub fn join(
         _ => {
             // Processes with one lane each do not all take the first.
             let turn = lanes.len() + std::process::id() as usize;
-            let address = offer.addresses.get(turn % offer.addresses.len().max(1));
-            let address = *address.ok_or_else(|| Error::other("the server has no device for RDMA"))?;
+            let address = offer.address(turn)?;
             let lane = Arc::new(connect(&mut process, offer, (from, address), patience)?);
             process.lanes.entry(offer.server).or_default().push(Arc::downgrade(&lane));
             lane

@@ -21,6 +21,7 @@ use super::lane::{Lane, wake_number};
 use super::link::VerbsLink;
 use super::queue::Channel;
 use super::registrar::{Registrar, Task};
+use super::stream::VerbsStream;
 use crate::shm::{AUTHORITY_TERM, MemfdSegments, WakerHandle};
 
 /// Requests of one lane under way: WRITEs, of which those to one session become one.
@@ -139,6 +140,15 @@ impl OfSession {
     }
 }
 
+/// What a queue pair may be connected for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To READ a namespace.
+    Lane { namespace: usize },
+    /// To be the stream of the client of this number.
+    Stream { number: u64 },
+}
+
 /// What a server needs to be READ over verbs. Used by one thread.
 pub struct Host {
     events: Arc<Events>,
@@ -152,7 +162,9 @@ pub struct Host {
     channels: Vec<Arc<Channel>>,
     registered: Vec<Registered>,
     registrar: Registrar,
-    tickets: Vec<(Ticket, usize, Instant)>,
+    tickets: Vec<(Ticket, Purpose, Instant)>,
+    /// Streams that were asked for and not taken, by the number of their clients.
+    streams: Vec<(u64, Result<VerbsStream>)>,
     /// By the name of their completion queues.
     lanes: Vec<Option<OfClient>>,
     /// Lanes that are over, which shards may still hold.
@@ -187,6 +199,7 @@ impl Host {
             registered: Vec::new(),
             registrar,
             tickets: Vec::new(),
+            streams: Vec::new(),
             lanes: Vec::new(),
             over: Vec::new(),
             sessions: Vec::new(),
@@ -218,10 +231,27 @@ impl Host {
 
     /// A ticket with which a client that may read a namespace can connect a queue pair.
     pub fn ticket(&mut self, namespace: usize) -> Result<Ticket> {
+        self.ticket_for(Purpose::Lane { namespace })
+    }
+
+    /// A ticket with which the client of this number can connect a stream.
+    pub fn stream_ticket(&mut self, number: u64) -> Result<Ticket> {
+        self.tickets.retain(|(_, purpose, _)| *purpose != Purpose::Stream { number });
+        self.ticket_for(Purpose::Stream { number })
+    }
+
+    fn ticket_for(&mut self, purpose: Purpose) -> Result<Ticket> {
         let mut ticket = Ticket::default();
         rustix::rand::getrandom(&mut ticket, rustix::rand::GetRandomFlags::empty())?;
-        self.tickets.push((ticket, namespace, Instant::now()));
+        self.tickets.push((ticket, purpose, Instant::now()));
         Ok(ticket)
+    }
+
+    /// The stream that the client of this number has connected, if it has. An error: why that failed, which
+    /// the client may not know.
+    pub fn take_stream(&mut self, number: u64) -> Result<Option<VerbsStream>> {
+        let index = self.streams.iter().position(|(of, _)| *of == number);
+        index.map(|index| self.streams.swap_remove(index).1).transpose()
     }
 
     /// Lets a session use the lane that a ticket names, if that is of the namespace of these shards: into
@@ -301,8 +331,10 @@ impl Host {
         }
     }
 
-    /// A session has gone.
+    /// A client has gone.
     pub fn leave(&mut self, number: u64) {
+        self.tickets.retain(|(_, purpose, _)| *purpose != Purpose::Stream { number });
+        self.streams.retain(|(of, _)| *of != number);
         let Some(index) = self.sessions.iter().position(|session| session.number == number) else { return };
         let OfSession { memory, shards, lane, .. } = self.sessions.swap_remove(index);
         shards.for_each(|shard| self.forget(memory, shard));
@@ -375,8 +407,14 @@ impl Host {
                 let id = Id::of_request(&self.events, event);
                 let ticket = event.said.get(..size_of::<Ticket>());
                 let known = self.tickets.iter().position(|(known, ..)| Some(&known[..]) == ticket);
-                let Some((ticket, namespace, _)) = known.map(|index| self.tickets.swap_remove(index)) else {
+                let Some((ticket, purpose, _)) = known.map(|index| self.tickets.swap_remove(index)) else {
                     return id.reject();
+                };
+                let namespace = match purpose {
+                    Purpose::Lane { namespace } => namespace,
+                    Purpose::Stream { number } => {
+                        return self.streams.push((number, VerbsStream::accept(id)));
+                    }
                 };
                 if let Err(error) = self.let_in(id, ticket, namespace) {
                     self.news.push(HostEvent::Trouble(format!("a queue pair was refused: {error}")));

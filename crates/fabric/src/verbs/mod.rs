@@ -18,6 +18,10 @@
 //! shards. A server's domains are one a namespace, a client's one a server: who may read one cannot reach
 //! what is registered for another.
 //!
+//! **Streams.** What a mirror is told, and says, is a stream of words each way over a queue pair that the two
+//! have to themselves ([`VerbsStream`]). It is set up in the same way, in a domain where nothing can be READ
+//! or WRITten.
+//!
 //! **No wake-up is lost.** A shard stores its sleep word, fences, and looks for WRITEs. A session READs that
 //! word behind its WRITEs on the same queue pair, so after they were placed: either the READ finds the word,
 //! or the look the WRITE. A session WRITEs which sleep it is about to begin, and waits for a READ behind
@@ -53,6 +57,7 @@ mod queue;
 mod registrar;
 mod report;
 mod sender;
+mod stream;
 
 pub use clients::{Offer, join};
 pub use device::Remote;
@@ -61,3 +66,4 @@ pub use host::{Host, HostEvent, HostShard};
 pub use lane::Ticket;
 pub use link::VerbsLink;
 pub use report::{DeviceReport, PortReport, is_usable, report};
+pub use stream::VerbsStream;

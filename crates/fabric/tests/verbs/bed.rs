@@ -24,7 +24,8 @@ const RING: usize = 64;
 const MAILBOX_BYTES: u64 = (RING * 8 + MESSAGE_RING_BYTES) as u64;
 /// Longest time between two turns of the server's thread.
 const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long connecting may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Testbeds of this process, each with a port of its own.
 static BEDS: AtomicU64 = AtomicU64::new(0);
 
@@ -136,6 +137,13 @@ impl Bed {
             std::thread::sleep(Duration::from_millis(1));
         }
         client
+    }
+
+    /// What the client of a number connects a stream with.
+    pub fn offer_stream(&self, number: u64) -> Offer {
+        let mut host = self.host.lock().unwrap();
+        let (ticket, addresses) = (host.stream_ticket(number).unwrap(), host.addresses().to_vec());
+        Offer { server: 0, ticket, addresses }
     }
 
     /// Tells a client which segments there are, and lets the host know. Returns how many.

@@ -3,6 +3,7 @@
 
 mod bed;
 mod faults;
+mod streams;
 
 use bed::Verbs;
 

@@ -47,8 +47,10 @@ const PIECES: usize = 16;
 /// Words that wait in a stream, at most, while this thread leaves the processor to others: half of what a
 /// stream holds.
 const LATE_WORDS: usize = 1 << 20;
-/// A pass over the log that takes no longer is short enough: a stream holds what shards do meanwhile.
+/// A pass over the log that takes no longer, or tells no more words, is short enough: a stream holds what
+/// shards do meanwhile. On a machine that is busy even a pass that tells nothing may take long.
 const CLOSE: Duration = Duration::from_millis(200);
+const CLOSE_WORDS: usize = 1 << 17;
 /// Cuts that may wait for the disk.
 const CUTS_MAX: usize = 1024;
 
@@ -272,8 +274,8 @@ impl Feeding<'_> {
         loop {
             // Shards wait for nobody who reads the log, and their streams hold little.
             let pass = Instant::now();
-            self.tell_log(wal, &mut tail, None)?;
-            if pass.elapsed() < CLOSE {
+            let words = self.tell_log(wal, &mut tail, None)?;
+            if pass.elapsed() < CLOSE || words < CLOSE_WORDS {
                 break;
             }
         }
@@ -290,10 +292,12 @@ impl Feeding<'_> {
         Ok(())
     }
 
-    /// Tells what the log has that was not told.
-    fn tell_log(&mut self, wal: &Wal, tail: &mut LogTail, until: Option<&[u64]>) -> Result<(), End> {
+    /// Tells what the log has that was not told. Returns how many words of records that was.
+    fn tell_log(&mut self, wal: &Wal, tail: &mut LogTail, until: Option<&[u64]>) -> Result<usize, End> {
+        let mut told = 0;
         wal.read_tail(tail, until, |tailed| match tailed {
             Tailed::Records(shard, words) => {
+                told += words.len();
                 for words in words.chunks(FEED_WORDS_MAX) {
                     self.make_room()?;
                     self.link.push(FeedPart::Records as u32, shard as u8, words);
@@ -318,7 +322,8 @@ impl Feeding<'_> {
                 self.link.push(FeedPart::Lineage as u32, 0, &words);
                 Ok(())
             }
-        })
+        })?;
+        Ok(told)
     }
 
     /// What a shard tells, if one does within some time; an error if it does not.

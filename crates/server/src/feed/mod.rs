@@ -69,6 +69,8 @@ pub(crate) struct Mirror {
     /// What it calls itself, and where it is.
     name: String,
     address: SocketAddr,
+    /// What its feed goes over.
+    fabric: &'static str,
     since: Instant,
     progress: Mutex<Progress>,
     /// Why it is to follow no more.
@@ -102,6 +104,7 @@ impl Mirror {
         json!({
             "name": self.name,
             "address": self.address.to_string(),
+            "fabric": self.fabric,
             "state": match progress.stage {
                 Stage::Copying => "copying",
                 Stage::CatchingUp => "catching up",
@@ -199,6 +202,7 @@ impl Feeds {
             namespace: namespace.clone(),
             name,
             address,
+            fabric: link.fabric(),
             since: Instant::now(),
             progress: Mutex::default(),
             ends: OnceLock::new(),

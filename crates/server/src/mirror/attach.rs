@@ -1,11 +1,12 @@
 //! Attaching to a primary: connecting, greeting, and the copy of its memory beside its writes, or where that
 //! has a log that reaches back, what was done since this mirror was there last.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::host_clock_ns;
 use kelix_fabric::tcp::{FeedLink, Greeting};
+use kelix_fabric::verbs::{self, Offer, VerbsStream};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
     DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURES_NEEDED, Frame, Purpose, StreamPosition,
@@ -13,9 +14,9 @@ use kelix_wire::control::{
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, View};
 use tracing::info;
 
-use super::MirrorConfig;
 use super::copies::{Kept, Source};
 use super::intake::{Intake, Shadow};
+use super::{FeedFabric, MirrorConfig};
 use crate::server::random_u64;
 
 /// How long the primary may take to answer while the two get to know each other.
@@ -79,7 +80,8 @@ fn failed(kind: ErrorKind, primary: &str, what: impl std::fmt::Display) -> Error
     Error::new(kind, "follow", format!("{primary}: {what}"))
 }
 
-fn open(primary: &str) -> Result<TcpStream> {
+/// The connection to the primary, and its address.
+fn open(primary: &str) -> Result<(TcpStream, IpAddr)> {
     let unavailable = |source: std::io::Error| {
         failed(ErrorKind::Unavailable, primary, "no server answers there")
             .with_source(source)
@@ -88,7 +90,7 @@ fn open(primary: &str) -> Result<TcpStream> {
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     for address in primary.to_socket_addrs().map_err(unavailable)? {
         match TcpStream::connect_timeout(&address, ANSWER) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok((stream, address.ip())),
             Err(source) => last = source,
         }
     }
@@ -109,18 +111,36 @@ fn ask(primary: &str, greeting: &mut Greeting, frame: &Frame) -> Result<Frame> {
     }
 }
 
-/// Attaches to a namespace, and copies it, unless what is behind the past can be had. `ends` is asked now and
-/// then whether that is still wanted.
-pub(crate) fn attach(
-    config: &MirrorConfig,
-    namespace: &str,
-    past: Option<Past>,
-    ends: &dyn Fn() -> bool,
-) -> Result<Joined> {
+/// What the feed is to go over if that is not TCP: a queue pair that is connected now.
+fn connect_stream(config: &MirrorConfig, greeting: &mut Greeting, came_to: IpAddr) -> Result<VerbsStream> {
+    let primary = &config.primary;
+    let Frame::Offer { server, ticket, addresses } = ask(primary, greeting, &Frame::AskVerbs)? else {
+        return Err(failed(ErrorKind::Protocol, primary, "it did not say where queue pairs are connected"));
+    };
+    let offer = Offer::parse(server, ticket, &addresses, Some(came_to))
+        .ok_or_else(|| failed(ErrorKind::Protocol, primary, "it said an address that is none"))?;
+    offer.connect_stream(config.rdma_address, ANSWER).map_err(|source| {
+        let what = format!("no queue pair to it: {source}; see `kelix fabric` on both sides");
+        failed(ErrorKind::Unavailable, primary, what).with_source(source).with_retry(true)
+    })
+}
+
+/// A primary that has greeted.
+struct Greeted {
+    greeting: Greeting,
+    /// What the feed goes over, if that is not the connection.
+    stream: Option<VerbsStream>,
+    features: u64,
+    view: View,
+    life: u64,
+}
+
+fn greet(config: &MirrorConfig, fabric: FeedFabric, namespace: &str) -> Result<Greeted> {
     let primary = &config.primary;
     let host = primary.rsplit_once(':').map_or(&primary[..], |(host, _)| host);
     let tls = config.tls.as_ref().map(|tls| (tls, host));
-    let mut greeting = Greeting::new(open(primary)?, tls, MAILBOX_BYTES as usize / 8, ANSWER)?;
+    let (socket, came_to) = open(primary)?;
+    let mut greeting = Greeting::new(socket, tls, MAILBOX_BYTES as usize / 8, ANSWER)?;
     if let Some(token) = &config.token {
         let (kind, bytes) = Frame::Token { token: token.as_bytes().into() }.encode();
         greeting.tell(kind, &bytes);
@@ -141,6 +161,33 @@ pub(crate) fn attach(
             format!("it speaks version {version} with features {features:#x}, and this release {SPOKEN}");
         return Err(failed(ErrorKind::Incompatible, primary, what));
     }
+    let stream = match fabric {
+        FeedFabric::Verbs => Some(connect_stream(config, &mut greeting, came_to)?),
+        FeedFabric::Tcp => None,
+    };
+    Ok(Greeted { greeting, stream, features, view, life })
+}
+
+/// Attaches to a namespace, and copies it, unless what is behind the past can be had. `ends` is asked now and
+/// then whether that is still wanted.
+pub(crate) fn attach(
+    config: &MirrorConfig,
+    namespace: &str,
+    past: Option<Past>,
+    ends: &dyn Fn() -> bool,
+) -> Result<Joined> {
+    let primary = &config.primary;
+    let over_tcp = || greet(config, FeedFabric::Tcp, namespace);
+    let greeted = match config.fabric {
+        Some(fabric) => greet(config, fabric, namespace)?,
+        None if !verbs::is_usable() => over_tcp()?,
+        None => greet(config, FeedFabric::Verbs, namespace).or_else(|error| {
+            let greeted = over_tcp()?;
+            info!(primary, why = error.context(), "it is followed over TCP, since it cannot be over verbs");
+            Ok(greeted)
+        })?,
+    };
+    let Greeted { mut greeting, stream, features, view, life } = greeted;
     let (of_life, position) = past.map_or((None, None), |Past { life, position }| (life, Some(position)));
     let of_lineage = position.as_ref().map(|position| position.lineage);
     let (asked_ns, name) = (host_clock_ns(false), config.name.clone());
@@ -154,18 +201,18 @@ pub(crate) fn attach(
     let writes_go_to = if is_root { primary.clone() } else { root };
     if resumes && of_lineage == Some(lineage) && of_life.is_some_and(|of| of != life) {
         // Numbers of tables were given again meanwhile, and sessions here know the old ones.
-        drop(greeting);
+        drop((greeting, stream));
         return attach(config, namespace, None, ends);
     }
+    let link = stream.into_iter().fold(greeting.into_feed_link(), FeedLink::over_verbs);
     if resumes && of_lineage.is_some() {
-        let link = greeting.into_feed_link();
         let resumed = Resumed { link, life, lineage, writes_go_to, is_cache };
         return Ok(Joined::Resumed(Box::new(resumed)));
     }
     let of_shard = config.memory_bytes.map_or(u64::MAX / 2, |bytes| bytes / view.shards() as u64);
     let mut attached = Attached {
         name: namespace.into(),
-        link: Some(greeting.into_feed_link()),
+        link: Some(link),
         intake: Intake::new(view.shards(), of_shard),
         view,
         life,
@@ -273,7 +320,7 @@ impl Attached {
                 let what = format!("nothing has come for {} s", SILENCE.as_secs());
                 return Err(failed(ErrorKind::TimedOut, primary, what).with_retry(true));
             } else {
-                self.link.iter().for_each(|link| link.wait(ROUND));
+                self.link.iter_mut().for_each(|link| link.wait(ROUND));
             }
             if told.elapsed() > PROGRESS {
                 told = Instant::now();
@@ -305,7 +352,7 @@ impl Attached {
             while !work.is_finished() {
                 // What is wrong is found out again when it is looked at next.
                 if !self.receive().unwrap_or(false) {
-                    self.link.iter().for_each(|link| link.wait(Duration::from_millis(1)));
+                    self.link.iter_mut().for_each(|link| link.wait(Duration::from_millis(1)));
                 }
             }
             work.join().expect("it does its work or says why not")

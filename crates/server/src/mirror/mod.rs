@@ -20,6 +20,7 @@ mod standing;
 mod thread;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
@@ -53,6 +54,15 @@ use thread::MirrorThread;
 pub(crate) use intake::Shadow;
 pub(crate) use standing::Standing;
 
+/// What a feed may go over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FeedFabric {
+    /// A connection.
+    Tcp,
+    /// A queue pair, which is connected by what is said over TCP.
+    Verbs,
+}
+
 /// Whom to follow, and how.
 #[derive(Clone, Debug)]
 pub struct MirrorConfig {
@@ -62,6 +72,10 @@ pub struct MirrorConfig {
     pub token: Option<String>,
     /// Speak TLS with it.
     pub tls: Option<ClientTls>,
+    /// The fabric that the feed is to go over; verbs where both sides have RDMA, else TCP, if there is none.
+    pub fabric: Option<FeedFabric>,
+    /// The address of this host whose device for RDMA is to be used, if not any that leads to the primary.
+    pub rdma_address: Option<IpAddr>,
     /// The namespaces to show.
     pub namespaces: Vec<String>,
     /// Most bytes a second of a copy; 0: as many as come.

@@ -283,19 +283,20 @@ impl MirrorThread {
                 next_ns.map(|due_ns| Duration::from_nanos(due_ns.saturating_sub(self.shards[0].now_ns())));
             let asks = if self.attached.link.is_some() { self.asks_after(feed) } else { REPORTS };
             let nap = due.map_or(asks, |due| due.min(asks)).max(Duration::from_micros(1));
-            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.shards.len() + 1);
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(self.shards.len() + 2);
             fds.extend(self.shards.iter().map(|shard| PollFd::from_borrowed_fd(shard.fd(), PollFlags::IN)));
-            if let Some(link) = &self.attached.link {
-                let mut events = PollFlags::IN;
-                if link.unsent() > 0 {
-                    events |= PollFlags::OUT;
-                }
-                fds.push(PollFd::from_borrowed_fd(link.fd(), events));
-            }
+            let is_quiet = self.attached.link.as_mut().is_none_or(|link| {
+                let watched = link.watch();
+                let is_quiet = watched.is_some();
+                fds.extend(watched.into_iter().flatten());
+                is_quiet
+            });
             let nap =
                 rustix::event::Timespec { tv_sec: nap.as_secs() as i64, tv_nsec: nap.subsec_nanos().into() };
-            // Whatever it says, all is looked at again.
-            let _ = poll(&mut fds, Some(&nap));
+            if is_quiet {
+                // Whatever it says, all is looked at again.
+                let _ = poll(&mut fds, Some(&nap));
+            }
         }
         self.shards.iter_mut().for_each(ShardThread::wake_up);
     }
