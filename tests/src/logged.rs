@@ -28,7 +28,8 @@ pub struct Logged<'a> {
 }
 
 impl Logged<'_> {
-    fn server(&self) -> ServerProgram<'_> {
+    /// The program, as it is started.
+    pub fn server(&self) -> ServerProgram<'_> {
         ServerProgram {
             program: self.program,
             directory: self.run.path(),

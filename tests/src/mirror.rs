@@ -189,14 +189,24 @@ impl Mirror {
     /// Takes in what comes until something holds.
     #[track_caller]
     pub fn until(&mut self, what: &str, holds: impl Fn(&Mirror) -> bool) {
+        let reached = self.reach(what, holds);
+        assert_eq!(reached, Ok(()), "over while waiting until {what}");
+    }
+
+    /// The same, unless the connection is over before: then why that is.
+    #[track_caller]
+    pub fn reach(&mut self, what: &str, holds: impl Fn(&Mirror) -> bool) -> Result<(), String> {
         let began = Instant::now();
         while !holds(self) {
-            assert!(self.link.over().is_none(), "over while waiting until {what}: {:?}", self.link.over());
+            if let Some(why) = self.link.over() {
+                return Err(why.to_string());
+            }
             assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
             if !self.turn() {
                 self.link.wait(Duration::from_millis(20));
             }
         }
+        Ok(())
     }
 
     /// Takes in what comes until the connection is over, and tells why that is.

@@ -72,12 +72,27 @@ fn write_chain(run: &RunDir, table: TableId, stop: &AtomicBool) -> Chain {
     chain
 }
 
-/// Puts and deletes keys until it is stopped: what there is in the end.
+/// Has writers stop, also where a test fails.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Puts and deletes keys until it is stopped, some ten thousand a second: what there is in the end.
 fn write_many(run: &RunDir, seed: u64, stop: &AtomicBool) -> HashMap<u64, Option<Vec<u8>>> {
     let mut session = session(run);
     let table = session.create_table("many").unwrap();
     let (mut is, mut random) = (HashMap::new(), Random(seed));
-    while !stop.load(Ordering::Relaxed) {
+    for number in 0u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        if number % 16 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let key = seed << 32 | random.below(20_000);
         if random.below(4) == 0 {
             session.delete(table, &key.to_le_bytes()).unwrap();
@@ -140,13 +155,26 @@ fn follow_writers(run: &RunDir, server: &Server, how: &Attach<'_>, rounds: usize
             let stop = stop.clone();
             scope.spawn(move || write_chain(run, chain_table, &stop))
         };
+        let writing = Stop(stop.clone());
         std::thread::sleep(Duration::from_millis(100));
-        let mut mirror = attach(server, how).unwrap();
-        mirror.until("all is copied", Mirror::is_whole);
-        assert!(mirror.copied_bytes > 2 << 20 && mirror.memory_bytes >= mirror.copied_bytes);
-        let copied = mirror.cuts.len();
-        mirror.until("some more is told", |mirror| mirror.cuts.len() > copied + rounds);
-        stop.store(true, Ordering::Relaxed);
+        let follow = || {
+            let mut mirror = attach(server, how).unwrap();
+            mirror.reach("all is copied", Mirror::is_whole)?;
+            assert!(mirror.copied_bytes > 2 << 20 && mirror.memory_bytes >= mirror.copied_bytes);
+            let copied = mirror.cuts.len();
+            mirror.reach("some more is told", |mirror| mirror.cuts.len() > copied + rounds)?;
+            Ok::<_, String>(mirror)
+        };
+        // Whoever is too slow is let go, and so slow a machine may be that is busy.
+        let mut tries = 0;
+        let mut mirror = loop {
+            match follow() {
+                Ok(mirror) => break mirror,
+                Err(why) => assert!(why.starts_with("too slow") && tries < 20, "{why}"),
+            }
+            tries += 1;
+        };
+        drop(writing);
         let is: Vec<_> = many.into_iter().map(|thread| thread.join().unwrap()).collect();
         let chain = chain.join().unwrap();
         mirror.catch_up();
@@ -243,7 +271,7 @@ fn so_many_may_follow_and_no_more() {
     let mut first = attach(&server, &name("web1")).unwrap();
     let second = attach(&server, &name("web2")).unwrap();
     let why = refused(&server, &name("web3"));
-    assert!(why.contains("follow one of these instead: web1, web2"), "{why}");
+    assert!(why.contains("follow one of these instead: web1 (127.0.0.1), web2 (127.0.0.1)"), "{why}");
     let names = told(&server).iter().map(|mirror| mirror["name"].clone()).collect::<Vec<_>>();
     assert_eq!(names, ["web1", "web2"]);
     first.until("all is copied", Mirror::is_whole);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kelix::{
     Client, CompareAndSet, Completion, Credentials, ErrorKind, Frontier, Item, NewItem, NewTable, Outcome,
-    Rows, Scan, Session, SessionOptions, Table, TableKind, Values,
+    Path, Rows, Scan, Session, SessionOptions, Table, TableKind, Values,
 };
 use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
 use kelix_tests::{RunDir, until, watchdog};
@@ -231,6 +231,45 @@ fn reads_do_not_go_back() {
             value_of(&mut reader, own, "k").is_some_and(|value| value == wrote.to_le_bytes())
         });
     });
+}
+
+/// Sessions of a process share pointers, and one that writes at the primary knows where an item stands before
+/// the mirror has it. Nobody READs there: the get of a session that finds the pointer costs no more than that of
+/// one without any.
+#[test]
+fn a_pointer_to_what_the_mirror_does_not_have_is_not_followed() {
+    let _watchdog = watchdog("pointers of the future");
+    let pair = Pair::new(1, &[], &[]);
+    let shared = || pair.client().session_with(patient().path(Path::Pointer)).unwrap();
+    let (mut writer, mut reader, mut alone) = (shared(), shared(), pair.session(patient().path(Path::Index)));
+    let table = writer.create_table("t").unwrap();
+    let keys: Vec<String> = (0..50).map(|key| format!("key {key}")).collect();
+    let put_all = |writer: &mut Session, value: &[u8]| {
+        for key in &keys {
+            writer.put(table, key, value).unwrap();
+        }
+    };
+    put_all(&mut writer, b"old");
+    until_read_there(&mut writer, table, &keys[49]);
+    let reads_of = |session: &mut Session| {
+        let before = session.cost();
+        for key in &keys {
+            session.submit_get(table, key).unwrap();
+        }
+        for completion in poll_all(session, keys.len()) {
+            let Outcome::Item(Some(item)) = completion.outcome.unwrap() else { panic!("an item") };
+            assert_eq!(item.value(), b"old");
+        }
+        let cost = session.cost().since(before);
+        assert_eq!(cost.messages, 0);
+        cost.reads
+    };
+    let by_index = reads_of(&mut alone);
+    assert!(reads_of(&mut reader) < by_index, "pointers to what the mirror has are followed");
+    pair.mirror.process.stop_still();
+    put_all(&mut writer, b"new");
+    assert_eq!(reads_of(&mut reader), by_index);
+    pair.mirror.process.go_on();
 }
 
 #[test]

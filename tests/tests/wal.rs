@@ -19,7 +19,7 @@ use kelix::{
 use kelix_tests::disk::{Disk, Fault};
 use kelix_tests::ledger::{Ledger, Tables};
 use kelix_tests::logged::{Logged, session_by_turns, wal_statistics};
-use kelix_tests::process::{ServerProcess, ServerProgram, patient};
+use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
 use kelix_tests::raw::RawSession;
 use kelix_tests::{Random, RunDir, Watchdog, seeds, session_over, until, value, watchdog};
 use kelix_wire::control::Caller;
@@ -699,6 +699,11 @@ fn counted(session: &mut Session) -> [Table; 3] {
     tables.collect::<Vec<_>>().try_into().expect("three tables")
 }
 
+/// The same on a mirror, which makes none.
+fn counted_near(session: &mut Session) -> Result<[Table; 3], kelix::Error> {
+    Ok([session.table("item")?, session.table("value")?, session.table("keys")?])
+}
+
 /// Writes numbers that count up, everywhere the same, until the server is gone. Of the keys of the last table
 /// some are deleted, so that there are one or two.
 fn count_up(session: &mut Session, tables: [Table; 3], from: u64) {
@@ -745,8 +750,8 @@ fn look_on(session: &mut Session, tables: [Table; 3], is_over: &AtomicBool, look
     seen
 }
 
-/// Where answers wait for the disk so do readers of the memory, over each fabric: what one has seen no cut
-/// takes back.
+/// Where answers wait for the disk so do readers of the memory, over each fabric, and those of a mirror, which
+/// is told what is on the disk: what one has seen no cut takes back. So the mirror goes on with what it has.
 #[test]
 fn what_a_reader_has_seen_is_there_after_a_cut() {
     let cuts = count("KELIX_TEST_CUTS", 6);
@@ -756,12 +761,21 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
     let Some(disk) = Disk::mount_in(&run) else { return };
     disk.sync_within(Duration::from_millis(8), seed);
     let wal = disk.path().join("wal");
-    let logged = logged(&run, &wal, 2, true);
+    let mut logged = logged(&run, &wal, 2, true);
     let mut random = Random(seed);
     let mut last = [0; 3];
+    let run_of_mirror = RunDir::new();
+    let mut mirror: Option<ServerProcess> = None;
     for round in 0..cuts {
         let what = format!("KELIX_TEST_SEED={seed}, round {round}");
         let mut server = logged.serve();
+        let address = server.tcp_address();
+        let mirror = mirror.get_or_insert_with(|| {
+            let program = ServerProgram { directory: run_of_mirror.path(), ..logged.server() };
+            let arguments = [program.arguments(), vec![format!("mirror-of={address}")]].concat();
+            program.serving(Process::start(PROGRAM, &arguments))
+        });
+        logged.listen = Some(address);
         let mut session = server.session();
         let tables = counted(&mut session);
         let there = look(&mut session, tables).unwrap();
@@ -772,11 +786,20 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
         let from = there.into_iter().max().expect("three") + 1;
         let options = SessionOptions::default().timeout(Duration::from_millis(500));
         let is_over = Arc::new(AtomicBool::new(false));
-        let looks = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
-        let readers: Vec<JoinHandle<[u64; 3]>> = (0..)
+        let mut near = mirror.client().session_with(options.clone()).unwrap();
+        until("the mirror follows", || {
+            let all = counted_near(&mut near);
+            all.and_then(|tables| look(&mut near, tables)).is_ok_and(|seen| seen == there)
+        });
+        let mirrors = server.client().statistics().unwrap().mirrors;
+        assert!(mirrors.iter().all(|mirror| round == 0 || mirror.copied_bytes == 0), "{what}: {mirrors:?}");
+        let sessions =
+            [session_by_turns(&server, 0, options.clone()), session_by_turns(&server, 1, options), near];
+        let looks = [const { AtomicU64::new(0) }; 3].map(Arc::new);
+        let readers: Vec<JoinHandle<[u64; 3]>> = sessions
+            .into_iter()
             .zip(looks.clone())
-            .map(|(number, looks)| {
-                let mut session = session_by_turns(&server, number, options.clone());
+            .map(|(mut session, looks)| {
                 let is_over = is_over.clone();
                 std::thread::spawn(move || look_on(&mut session, tables, &is_over, &looks))
             })

@@ -103,20 +103,27 @@ impl FeedLink {
 
     /// Queues a frame of the feed.
     pub fn push(&mut self, part: u32, shard: u8, words: &[u64]) {
-        self.push_with(part, shard, words.len(), |into| into.copy_from_slice(words));
+        let Some(out) = self.begin_frame(part, shard, words.len()) else { return };
+        out.extend_from_slice(words);
     }
 
     /// Queues a frame of so many words, which `fill` writes.
     pub fn push_with(&mut self, part: u32, shard: u8, words: usize, fill: impl FnOnce(&mut [u64])) {
-        assert!((1..=FEED_WORDS_MAX).contains(&words), "{words} words are no frame of a feed");
-        if self.stream.over().is_some() {
-            return;
-        }
-        let out = self.verbs.as_mut().map_or(&mut self.stream.out, |verbs| &mut verbs.stream.out);
-        out.push(Head::new(Kind::Feed, shard, part, words).word());
+        let Some(out) = self.begin_frame(part, shard, words) else { return };
         let begin = out.len();
         out.resize(begin + words, 0);
         fill(&mut out[begin..]);
+    }
+
+    /// Where the words of a frame are queued. `None`: the connection is over.
+    fn begin_frame(&mut self, part: u32, shard: u8, words: usize) -> Option<&mut Vec<u64>> {
+        assert!((1..=FEED_WORDS_MAX).contains(&words), "{words} words are no frame of a feed");
+        if self.stream.over().is_some() {
+            return None;
+        }
+        let out = self.verbs.as_mut().map_or(&mut self.stream.out, |verbs| &mut verbs.stream.out);
+        out.push(Head::new(Kind::Feed, shard, part, words).word());
+        Some(out)
     }
 
     /// Sends as much of what is queued as is taken.

@@ -234,10 +234,15 @@ impl Host {
         self.ticket_for(Purpose::Lane { namespace })
     }
 
-    /// A ticket with which the client of this number can connect a stream.
+    /// A ticket with which the client of this number can connect a stream, in place of any that it has.
     pub fn stream_ticket(&mut self, number: u64) -> Result<Ticket> {
-        self.tickets.retain(|(_, purpose, _)| *purpose != Purpose::Stream { number });
+        self.forget_stream(number);
         self.ticket_for(Purpose::Stream { number })
+    }
+
+    fn forget_stream(&mut self, number: u64) {
+        self.tickets.retain(|(_, purpose, _)| *purpose != Purpose::Stream { number });
+        self.streams.retain(|(of, _)| *of != number);
     }
 
     fn ticket_for(&mut self, purpose: Purpose) -> Result<Ticket> {
@@ -333,8 +338,7 @@ impl Host {
 
     /// A client has gone.
     pub fn leave(&mut self, number: u64) {
-        self.tickets.retain(|(_, purpose, _)| *purpose != Purpose::Stream { number });
-        self.streams.retain(|(of, _)| *of != number);
+        self.forget_stream(number);
         let Some(index) = self.sessions.iter().position(|session| session.number == number) else { return };
         let OfSession { memory, shards, lane, .. } = self.sessions.swap_remove(index);
         shards.for_each(|shard| self.forget(memory, shard));
@@ -413,7 +417,9 @@ impl Host {
                 let namespace = match purpose {
                     Purpose::Lane { namespace } => namespace,
                     Purpose::Stream { number } => {
-                        return self.streams.push((number, VerbsStream::accept(id)));
+                        let stream =
+                            self.device_of(&id).and_then(|(device, _)| VerbsStream::accept(id, &device));
+                        return self.streams.push((number, stream));
                     }
                 };
                 if let Err(error) = self.let_in(id, ticket, namespace) {
@@ -430,16 +436,22 @@ impl Host {
         }
     }
 
-    fn let_in(&mut self, id: Id, ticket: Ticket, namespace: usize) -> Result<()> {
+    /// The device that a request has come by, and the channel of its lanes.
+    fn device_of(&mut self, id: &Id) -> Result<(Arc<Device>, Arc<Channel>)> {
         let name = id.device()?;
-        if !self.devices.contains_key(&name) {
-            let device = Device::open(&name)?;
-            let channel = Channel::new(&device)?;
-            self.watch(channel.fd(), CHANNELS + self.channels.len() as u64)?;
-            self.channels.push(channel.clone());
-            self.devices.insert(name.clone(), (device, channel));
+        if let Some(known) = self.devices.get(&name) {
+            return Ok(known.clone());
         }
-        let (device, channel) = self.devices[&name].clone();
+        let device = Device::open(&name)?;
+        let channel = Channel::new(&device)?;
+        self.watch(channel.fd(), CHANNELS + self.channels.len() as u64)?;
+        self.channels.push(channel.clone());
+        self.devices.insert(name, (device.clone(), channel.clone()));
+        Ok((device, channel))
+    }
+
+    fn let_in(&mut self, id: Id, ticket: Ticket, namespace: usize) -> Result<()> {
+        let (device, channel) = self.device_of(&id)?;
         let memory = self.memory_of(&device, namespace)?;
         let index = self.lanes.iter().position(Option::is_none).unwrap_or(self.lanes.len());
         let lane = Lane::new(&self.registered[memory].domain, &channel, ticket, SENDS, index)?;

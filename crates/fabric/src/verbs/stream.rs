@@ -113,11 +113,10 @@ impl VerbsStream {
         stream.connected(id)
     }
 
-    /// Accepts the request for one.
-    pub(super) fn accept(id: Id) -> Result<VerbsStream> {
-        let device = Device::open(&id.device()?)?;
-        let stream = VerbsStream::new(&device)?;
-        id.accept(&stream.pair, &device)?;
+    /// Accepts the request for one, which has come by a device.
+    pub(super) fn accept(id: Id, device: &Arc<Device>) -> Result<VerbsStream> {
+        let stream = VerbsStream::new(device)?;
+        id.accept(&stream.pair, device)?;
         stream.connected(id)
     }
 
@@ -318,7 +317,8 @@ impl VerbsStream {
     }
 
     /// Makes [`VerbsStream::fd`] readable once something arrives, here or there. `false`: something has
-    /// meanwhile, or more can be sent now.
+    /// meanwhile, or more can be sent now. Whoever waits does so for a tenth of a second at most: with many
+    /// messages both ways Soft-RoCE was seen to be silent about one, for want of an event or of our looking.
     pub fn arm(&mut self) -> bool {
         while self.channel.take().is_some() {}
         self.sends.arm();

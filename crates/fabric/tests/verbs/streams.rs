@@ -19,19 +19,21 @@ fn ends(bed: &mut Bed, number: u64) -> (VerbsStream, VerbsStream) {
     (client, server)
 }
 
-/// Waits as its user does: nothing has arrived, and something will.
-fn wait(stream: &mut VerbsStream) {
-    if stream.arm() {
-        let time = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
-        let events = poll(&mut [PollFd::from_borrowed_fd(stream.fd(), PollFlags::IN)], Some(&time)).unwrap();
-        assert!(events > 0, "it sleeps on");
+/// Waits for so long at most, unless something has arrived. Returns whether something may have.
+fn wait(stream: &mut VerbsStream, time: Duration) -> bool {
+    if !stream.arm() {
+        return true;
     }
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    poll(&mut [PollFd::from_borrowed_fd(stream.fd(), PollFlags::IN)], Some(&time)).unwrap() > 0
 }
 
 /// Sends numbers in order, and takes those of the other side, pausing now and then.
 fn say_and_hear(stream: &mut VerbsStream, pauses: bool) {
-    let (mut said, mut heard, mut words) = (0, 0, Vec::new());
-    while heard < MANY || stream.unsent() > 0 {
+    let (mut said, mut heard, mut words, began) = (0, 0, Vec::new(), Instant::now());
+    // Also before a wait: by then the last of it may be acknowledged, and nothing more comes.
+    let is_over = |stream: &VerbsStream, heard: u64| heard == MANY && stream.unsent() == 0;
+    while !is_over(stream, heard) {
         if said < MANY && stream.unsent() < 1 << 20 {
             // Few words and many by turns.
             let count = [1, 7, 4095, 4096, 20_000][said as usize % 5].min(MANY - said);
@@ -46,10 +48,11 @@ fn say_and_hear(stream: &mut VerbsStream, pauses: bool) {
             if pauses && heard % 97 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-        } else if said == MANY || stream.unsent() >= 1 << 20 {
-            wait(stream);
+        } else if !is_over(stream, heard) && (said == MANY || stream.unsent() >= 1 << 20) {
+            // As long as users wait: see the text of `VerbsStream::arm`.
+            wait(stream, Duration::from_millis(100));
         }
-        assert!(!stream.is_broken());
+        assert!(!stream.is_broken() && began.elapsed() < 6 * SOON, "{said} said, {heard} heard");
     }
 }
 
@@ -97,7 +100,7 @@ fn who_sleeps_is_woken() {
         let sleeper = std::thread::spawn(move || {
             let mut words = Vec::new();
             while !client.receive(&mut words, 1) {
-                wait(&mut client);
+                assert!(wait(&mut client, SOON), "it sleeps on");
             }
             assert_eq!(words, [word]);
             client
@@ -147,5 +150,16 @@ fn a_ticket_is_good_for_one_stream_of_a_client_that_is_there() {
     assert!(second.connect_stream(None, PATIENCE).is_err(), "its client has gone");
     let (third, newer) = (bed.offer_stream(3), bed.offer_stream(3));
     assert!(third.connect_stream(None, PATIENCE).is_err(), "there is a newer one");
-    assert!(newer.connect_stream(None, PATIENCE).is_ok());
+    let mut stream = newer.connect_stream(None, PATIENCE).unwrap();
+    let newest = bed.offer_stream(3);
+    assert!(bed.host.lock().unwrap().take_stream(3).unwrap().is_none(), "a client has one at most");
+    // What its other side has gone from is over.
+    stream.out.push(1);
+    let began = Instant::now();
+    while !stream.is_broken() {
+        stream.flush();
+        assert!(began.elapsed() < SOON, "it is still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(newest.connect_stream(None, PATIENCE).is_ok());
 }

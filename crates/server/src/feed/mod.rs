@@ -179,7 +179,8 @@ impl Feeds {
         if self.most == 0 {
             return Some("no mirror may follow it; see `kelix help serve`, --mirrors".into());
         }
-        let names: Vec<&str> = following(attached).map(|mirror| &mirror.name[..]).collect();
+        let names = following(attached).map(|mirror| format!("{} ({})", mirror.name, mirror.address.ip()));
+        let names: Vec<String> = names.collect();
         let (count, names) = (names.len(), names.join(", "));
         // Those that hear why they are let go are not many, either.
         (count >= self.most || attached.len() >= 2 * self.most).then(|| {
