@@ -317,8 +317,7 @@ impl VerbsStream {
     }
 
     /// Makes [`VerbsStream::fd`] readable once something arrives, here or there. `false`: something has
-    /// meanwhile, or more can be sent now. Whoever waits does so for a tenth of a second at most: with many
-    /// messages both ways Soft-RoCE was seen to be silent about one, for want of an event or of our looking.
+    /// meanwhile, or more can be sent now.
     pub fn arm(&mut self) -> bool {
         while self.channel.take().is_some() {}
         self.sends.arm();

@@ -32,8 +32,9 @@ fn wait(stream: &mut VerbsStream, time: Duration) -> bool {
 fn say_and_hear(stream: &mut VerbsStream, pauses: bool) {
     let (mut said, mut heard, mut words, began) = (0, 0, Vec::new(), Instant::now());
     // Also before a wait: by then the last of it may be acknowledged, and nothing more comes.
-    let is_over = |stream: &VerbsStream, heard: u64| heard == MANY && stream.unsent() == 0;
-    while !is_over(stream, heard) {
+    let is_over =
+        |stream: &VerbsStream, [said, heard]: [u64; 2]| [said, heard] == [MANY; 2] && stream.unsent() == 0;
+    while !is_over(stream, [said, heard]) {
         if said < MANY && stream.unsent() < 1 << 20 {
             // Few words and many by turns.
             let count = [1, 7, 4095, 4096, 20_000][said as usize % 5].min(MANY - said);
@@ -48,9 +49,8 @@ fn say_and_hear(stream: &mut VerbsStream, pauses: bool) {
             if pauses && heard % 97 == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-        } else if !is_over(stream, heard) && (said == MANY || stream.unsent() >= 1 << 20) {
-            // As long as users wait: see the text of `VerbsStream::arm`.
-            wait(stream, Duration::from_millis(100));
+        } else if !is_over(stream, [said, heard]) && (said == MANY || stream.unsent() >= 1 << 20) {
+            assert!(wait(stream, SOON), "it sleeps on: {said} said, {heard} heard");
         }
         assert!(!stream.is_broken() && began.elapsed() < 6 * SOON, "{said} said, {heard} heard");
     }
