@@ -381,7 +381,7 @@ pub struct MirrorStatistics {
     pub address: String,
     /// What the feed goes over: `tcp` or `verbs`.
     pub fabric: String,
-    /// How far it is: `copying` or `following`.
+    /// How far it is: `copying`, `catching up` or `following`.
     pub state: String,
     /// Bytes of memory that were copied to it, of those that are to be.
     pub copied_bytes: u64,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{AUTHORITY_TERM, return_free_memory};
-use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event, FeedLink};
+use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event};
 use kelix_fabric::verbs::HostEvent;
 use kelix_image::Span;
 use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
@@ -316,15 +316,14 @@ impl AgentThread {
         let address = self.agent.address(connection);
         let session = self.sessions.iter().position(|session| session.connection == connection);
         let (Some(address), Some(session)) = (address, session) else { return };
-        let host = self.verbs.as_mut().map(|verbs| &mut verbs.host);
         let number = self.sessions[session].number;
-        let stream = host.map(|host| {
-            let stream = host.take_stream(number);
-            host.leave(number);
+        let taken = self.verbs.as_mut().map_or(Ok(None), |verbs| {
+            let stream = verbs.host.take_stream(number);
+            verbs.host.leave(number);
             stream
         });
-        let stream = match stream.transpose() {
-            Ok(stream) => stream.flatten(),
+        let stream = match taken {
+            Ok(stream) => stream,
             Err(error) => {
                 warn!(%address, %error, "a mirror cannot follow over verbs");
                 let why = format!("no queue pair with this mirror: {error}");
@@ -332,11 +331,15 @@ impl AgentThread {
             }
         };
         let Some(link) = self.agent.release(connection) else { return };
-        let link = stream.into_iter().fold(link, FeedLink::over_verbs);
         let Greeted { namespace, .. } = self.sessions.swap_remove(session);
         self.shared.leave(number);
         let name = if attach.name.is_empty() { address.to_string() } else { attach.name };
-        Feeds::attach(&self.shared, &namespace, (link, address), Attach { name, ..attach });
+        Feeds::attach(
+            &self.shared,
+            &namespace,
+            (link.over_verbs(stream), address),
+            Attach { name, ..attach },
+        );
     }
 
     fn greet(

@@ -85,10 +85,10 @@ impl FeedLink {
         FeedLink { stream, verbs: None, refused: None }
     }
 
-    /// The feed goes over a queue pair from here on.
-    pub fn over_verbs(self, stream: VerbsStream) -> FeedLink {
-        let verbs = Verbs { stream, arrived: Vec::new(), taken: 0, ends: None };
-        FeedLink { verbs: Some(verbs), ..self }
+    /// The feed goes over a queue pair from here on, if the two sides have one.
+    pub fn over_verbs(self, stream: Option<VerbsStream>) -> FeedLink {
+        let verbs = stream.map(|stream| Verbs { stream, arrived: Vec::new(), taken: 0, ends: None });
+        FeedLink { verbs, ..self }
     }
 
     /// The name of the fabric that the feed goes over.
@@ -212,16 +212,12 @@ impl FeedLink {
 
     /// What to wait for, together with others. `None`: there is something to do already.
     pub fn watch(&mut self) -> Option<impl Iterator<Item = PollFd<'_>>> {
-        let mut events = PollFlags::IN;
-        if self.stream.unsent() > 0 {
-            events |= PollFlags::OUT;
-        }
         if self.verbs.as_mut().is_some_and(|verbs| verbs.ends.is_some() || !verbs.stream.arm()) {
             return None;
         }
         let verbs = self.verbs.as_ref();
         let verbs = verbs.map(|verbs| PollFd::from_borrowed_fd(verbs.stream.fd(), PollFlags::IN));
-        Some([PollFd::from_borrowed_fd(self.stream.fd(), events)].into_iter().chain(verbs))
+        Some([self.stream.watch()].into_iter().chain(verbs))
     }
 
     /// The other side's address.

@@ -343,12 +343,17 @@ impl Stream {
     /// Waits until something arrives, or what waits can be sent, or the time is over.
     pub fn wait(&self, timeout: Option<Duration>) {
         let timeout = timeout.map(timespec);
+        let waited = poll(&mut [self.watch()], timeout.as_ref());
+        crate::events(waited, timeout.as_ref());
+    }
+
+    /// What to wait for: that something arrives, or that what waits can be sent.
+    pub fn watch(&self) -> PollFd<'_> {
         let mut events = PollFlags::IN;
         if self.unsent() > 0 {
             events |= PollFlags::OUT;
         }
-        let waited = poll(&mut [PollFd::from_borrowed_fd(self.fd(), events)], timeout.as_ref());
-        crate::events(waited, timeout.as_ref());
+        PollFd::from_borrowed_fd(self.fd(), events)
     }
 
     /// Moves what is left to the front, and has room for the whole of a frame that has begun.

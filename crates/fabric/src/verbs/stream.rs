@@ -79,7 +79,7 @@ pub struct VerbsStream {
     receives: Completions,
     channel: Arc<Channel>,
     /// Held for as long as the connection is to be.
-    _id: Option<Id>,
+    _id: Id,
     outgoing: Region,
     incoming: Region,
     /// Words that are to be sent, and how many of them stand in messages already.
@@ -108,20 +108,16 @@ impl VerbsStream {
     ) -> Result<VerbsStream> {
         let id = Id::resolve(&Events::new()?, from, to, patience)?;
         let device = Device::open(&id.device()?)?;
-        let stream = VerbsStream::new(&device)?;
-        id.connect(&stream.pair, &device, ticket, patience)?;
-        stream.connected(id)
+        VerbsStream::new(&device, |pair| id.connect(pair, &device, ticket, patience).map(|()| id))
     }
 
     /// Accepts the request for one, which has come by a device.
     pub(super) fn accept(id: Id, device: &Arc<Device>) -> Result<VerbsStream> {
-        let stream = VerbsStream::new(device)?;
-        id.accept(&stream.pair, device)?;
-        stream.connected(id)
+        VerbsStream::new(device, |pair| id.accept(pair, device).map(|()| id))
     }
 
-    /// One that is not connected.
-    fn new(device: &Arc<Device>) -> Result<VerbsStream> {
+    /// A stream of a queue pair that is connected here.
+    fn new(device: &Arc<Device>, connect: impl FnOnce(&Pair) -> Result<Id>) -> Result<VerbsStream> {
         if (device.limits.max_qp_wr as usize) < RECEIVES {
             return Err(Error::other(format!("{} takes too few requests at once", device.name)));
         }
@@ -130,14 +126,16 @@ impl VerbsStream {
         let sends = Completions::new(&channel, SENDS, 0)?;
         let receives = Completions::new(&channel, RECEIVES, 0)?;
         let pair = Pair::new(&domain, (&sends, &receives), (SENDS, RECEIVES), 0)?;
-        Ok(VerbsStream {
+        let outgoing = Region::private(&domain, SENDS * MESSAGE_WORDS, Access::Source)?;
+        let incoming = Region::private(&domain, RECEIVES * MESSAGE_WORDS, Access::Landing)?;
+        let stream = VerbsStream {
+            _id: connect(&pair)?,
             pair,
             sends,
             receives,
             channel,
-            _id: None,
-            outgoing: Region::private(&domain, SENDS * MESSAGE_WORDS, Access::Source)?,
-            incoming: Region::private(&domain, RECEIVES * MESSAGE_WORDS, Access::Landing)?,
+            outgoing,
+            incoming,
             out: Vec::new(),
             placed: 0,
             posted: 0,
@@ -148,17 +146,15 @@ impl VerbsStream {
             sent_words: 0,
             received_words: 0,
             broken: false,
-        })
-    }
-    fn connected(self, id: Id) -> Result<VerbsStream> {
-        (0..RECEIVES).try_for_each(|place| self.post_receive(place))?;
-        Ok(VerbsStream { _id: Some(id), ..self })
+        };
+        (0..RECEIVES).try_for_each(|place| stream.post_receive(place))?;
+        Ok(stream)
     }
 
     fn post_receive(&self, place: usize) -> Result<()> {
         let into = self.incoming.part(place * MESSAGE_WORDS, MESSAGE_WORDS);
-        // SAFETY: the pair is dropped before the memory, and nothing of this receive's is read until a message
-        // is complete there.
+        // SAFETY: the pair is dropped before the memory, and nothing of this receive is read until a message is
+        // complete there.
         unsafe { self.pair.post_receive(place as u64, into) }
     }
 

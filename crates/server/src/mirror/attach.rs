@@ -204,7 +204,7 @@ pub(crate) fn attach(
         drop((greeting, stream));
         return attach(config, namespace, None, ends);
     }
-    let link = stream.into_iter().fold(greeting.into_feed_link(), FeedLink::over_verbs);
+    let link = greeting.into_feed_link().over_verbs(stream);
     if resumes && of_lineage.is_some() {
         let resumed = Resumed { link, life, lineage, writes_go_to, is_cache };
         return Ok(Joined::Resumed(Box::new(resumed)));
