@@ -318,7 +318,16 @@ struct Told {
     refusals: AtomicU64,
     rounds: AtomicU64,
     last: Mutex<Last>,
+    /// Why it was refused a read the last time.
+    refusal: Mutex<String>,
     stop: AtomicBool,
+}
+
+impl Told {
+    fn note_refusal(&self, why: &Error) {
+        self.refusals.fetch_add(1, Ordering::SeqCst);
+        *self.refusal.lock().expect("no panic under this lock") = why.to_string();
+    }
 }
 
 /// The newest value of each key that was seen.
@@ -362,10 +371,17 @@ impl Reader {
 
     #[track_caller]
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        until_within(PATIENCE, what, || {
+        let began = Instant::now();
+        while !holds() {
             assert!(!self.thread.is_finished(), "a reader has found something wrong");
-            holds()
-        });
+            let Told { reads, refusals, rounds, refusal, .. } = &*self.told;
+            assert!(
+                began.elapsed() < PATIENCE,
+                "waited in vain until {what}: {reads:?} reads, {refusals:?} refusals, {rounds:?} rounds; \
+                 refused the last time: {refusal:?}"
+            );
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Waits until it has read more.
@@ -425,7 +441,7 @@ impl Reading {
 
     fn refused(&self, error: &Error) {
         assert!(is_of_its_end(error.kind()), "a read: {error}");
-        self.told.refusals.fetch_add(1, Ordering::SeqCst);
+        self.told.note_refusal(error);
     }
 
     /// Takes note of what was read of a key.
@@ -465,7 +481,7 @@ impl Reading {
                     }
                     // Without a mirror what is not there is not told, and what is there is.
                     Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Superseded) => {
-                        self.told.refusals.fetch_add(1, Ordering::SeqCst);
+                        self.told.note_refusal(&error);
                     }
                     Err(error) => return Err(error),
                 }

@@ -258,9 +258,10 @@ fn a_mirror_follows_a_primary_whose_disk_is_full() {
     let mut primary = hosts.primary(2, &["--wal", &wal, "--durable", "commit"]);
     let mut mirror = hosts.mirror(&[]);
     primary.serve();
-    let work = Work { bytes: 60_000, pause: Duration::from_micros(200), ..work() };
-    let mut writers = Writers::begin(&primary, work);
     mirror.serve();
+    // The log itself leaves most of the disk to the ballast, however long that takes to be written.
+    let work = Work { bytes: 60_000, pause: Duration::from_millis(2), ..work() };
+    let mut writers = Writers::begin(&primary, work);
     let reader = Reader::begin(&mirror, work, reading(), true);
     writers.until_more(100);
     fill(disk.path());

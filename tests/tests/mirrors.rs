@@ -370,6 +370,10 @@ fn reads_go_on_without_the_primary() {
     let table = session.table("u").unwrap();
     assert_eq!(value_of(&mut session, table, "k").unwrap(), b"2");
     until_read_there(&mut session, table, "k");
+    // Nothing that is absent in the memory of the life before says that this is over.
+    until("the other one finds the next life", || {
+        patientless.table("absent").unwrap_err().kind() == ErrorKind::NoSuchTable
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use kelix_wire::Op;
 use kelix_wire::control::Caller;
 
 use super::waiting::{BETWEEN_TRIES, nanoseconds};
-use super::{Connection, Engine, Patience};
+use super::{Connection, Engine, LOST, Patience};
 use crate::transport::{Answer, Lost};
 
 /// The last try to connect that failed.
@@ -30,10 +30,29 @@ impl Engine {
         let properties = op.properties();
         let at_primary = properties.needs_writer || properties.has_effect;
         if at_primary || self.transport.reads_at_primary(shard) {
+            if !at_primary {
+                self.note_mirror(shard);
+            }
             self.reach_primary()?;
             return Ok(self.transport.primary_of(shard));
         }
-        if self.transport.is_stale(shard) { Err(self.stale()) } else { Ok(shard) }
+        if !self.transport.is_stale(shard) {
+            return Ok(shard);
+        }
+        Err(if self.note_mirror(shard) { self.connection.superseded() } else { self.stale() })
+    }
+
+    /// Takes note of a mirror that has gone, or in whose place there is another server, which is returned.
+    /// Where memory of a mirror is not read, because of what the mirror lacks, nothing else tells of that, and
+    /// the server in its place may lack nothing.
+    fn note_mirror(&mut self, shard: usize) -> bool {
+        let is_superseded = self.transport.in_force(shard) == Some(false);
+        if is_superseded {
+            self.connection.server = LOST;
+        } else {
+            self.note_broken();
+        }
+        is_superseded
     }
 
     /// Sees to it that there is a connection to the primary.
