@@ -19,6 +19,9 @@ use kelix_image::{Note, Notes, event};
 use kelix_log::Record;
 use kelix_types::{Error, ErrorKind, Result, mark};
 
+/// Words for which a stream keeps room when it is empty.
+const KEPT_WORDS: usize = 1 << 20;
+
 /// What has come of one shard.
 #[derive(Default)]
 struct Stream {
@@ -83,7 +86,14 @@ impl Streams {
     /// More words of a shard's records have come.
     pub fn push(&mut self, shard: usize, words: &[u64]) {
         let of = &mut self.shards[shard];
-        of.words.drain(..std::mem::take(&mut of.taken));
+        // A mirror that catches up has hundreds of megabytes here, which are not moved for each piece that
+        // comes: words that were applied go once they are most of what there is.
+        if of.taken > of.words.len() / 2 {
+            of.words.drain(..std::mem::take(&mut of.taken));
+        }
+        if of.words.is_empty() && of.words.capacity() > KEPT_WORDS {
+            of.words = Vec::new();
+        }
         of.words.extend_from_slice(words);
     }
 
@@ -253,6 +263,27 @@ mod tests {
         streams.push(0, &record(11, &[]));
         streams.cut(0, 11);
         assert_eq!(applied(&mut streams, usize::MAX).unwrap(), (true, vec![(0, 11)]), "as much as there is");
+    }
+
+    #[test]
+    fn what_waits_is_not_moved_for_each_piece_and_leaves_no_room_behind() {
+        let mut streams = Streams::new(2);
+        let mut push = |streams: &mut Streams, sequence| {
+            streams.push(0, &record(sequence, &[(1, 0); 4096]));
+            streams.cut(0, sequence);
+        };
+        (1..=100).for_each(|sequence| push(&mut streams, sequence));
+        let taken = |streams: &Streams| streams.shards[0].taken;
+        for sequence in 101..=140 {
+            let before = taken(&streams);
+            assert_eq!(applied(&mut streams, 1).unwrap().1.len(), 1);
+            push(&mut streams, sequence);
+            assert!(taken(&streams) > before, "nothing was moved");
+        }
+        while !applied(&mut streams, usize::MAX).unwrap().0 {}
+        assert!(streams.shards[0].words.capacity() > KEPT_WORDS);
+        push(&mut streams, 141);
+        assert!(streams.shards[0].words.capacity() <= KEPT_WORDS, "room is given back");
     }
 
     #[test]
