@@ -308,6 +308,39 @@ fn what_a_session_builds_it_reads() {
     assert!(session.table("people").is_err());
 }
 
+/// Where a session reads the catalogue at the primary, since the mirror lacks what the session has changed there,
+/// it finds there what is in force now, which is to be found whole on all shards.
+#[test]
+fn a_catalogue_that_is_ahead_is_ahead_of_no_shard() {
+    const KEYS: u64 = 200;
+    let _watchdog = watchdog("a catalogue that is ahead");
+    let pair = Pair::new(2, &[], &[]);
+    let mut builder = pair.primary.far_session(patient());
+    let mut load = |generation: u64| {
+        let mut build = builder.build("set", &[NewTable::new("people", TableKind::Hash)]).unwrap();
+        for number in 0..KEYS {
+            build.put(0, format!("p{number}").as_bytes(), &generation.to_le_bytes()).unwrap();
+        }
+        build.finish().unwrap();
+    };
+    load(0);
+    let mut session = pair.session(patient().timeout(Duration::from_secs(10)));
+    until("the mirror has the first generation", || session.table("people").is_ok());
+    let people = session.table("people").unwrap();
+    assert_eq!(value_of(&mut session, people, "p0").unwrap(), 0u64.to_le_bytes());
+    pair.mirror.process.stop_still();
+    load(1);
+    session.create_table("other").unwrap();
+    // Else names are known for a while.
+    session.forget_names();
+    let people = session.table("people").unwrap();
+    for number in 0..KEYS {
+        let value = value_of(&mut session, people, &format!("p{number}"));
+        assert_eq!(value.unwrap(), 1u64.to_le_bytes(), "p{number}");
+    }
+    pair.mirror.process.go_on();
+}
+
 #[test]
 fn writes_want_credentials_and_reads_do_not() {
     let _watchdog = watchdog("credentials");

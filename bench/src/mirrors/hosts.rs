@@ -118,9 +118,9 @@ impl Hosts {
         Ok(())
     }
 
-    /// Processor time of all servers and of this process.
-    pub fn processor_time(&self) -> Duration {
-        let servers = self.mirrors.iter().chain([&self.primary]).map(Host::pid);
-        servers.chain([std::process::id()]).map(processor_time).sum()
+    /// Processor time of the primary and of this process, and of the mirrors.
+    pub fn processor_times(&self) -> [Duration; 2] {
+        let of_mirrors = self.mirrors.iter().map(|mirror| processor_time(mirror.pid())).sum();
+        [[self.primary.pid(), std::process::id()].map(processor_time).into_iter().sum(), of_mirrors]
     }
 }
