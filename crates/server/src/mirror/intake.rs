@@ -259,3 +259,37 @@ impl Part {
         Ok(Some(told.sequence))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kelix_log::RecordHead;
+
+    use super::*;
+
+    /// Memory that was copied beside writes is as it was at no moment, until the records beside it are applied.
+    #[test]
+    fn a_copy_is_whole_when_all_shards_have_applied_what_was_told_beside_it() {
+        let mut intake = Intake::new(2, 1 << 20);
+        for (shard, (began, whole_at)) in [(3, 5), (7, 7)].into_iter().enumerate() {
+            intake.streams.begin(shard, began);
+            assert!(!intake.is_whole());
+            intake.take(shard, FeedPart::Copied as u32, &[whole_at]).unwrap();
+        }
+        for sequence in [4, 5] {
+            assert!(!intake.is_whole(), "record {sequence} of shard 0 is to come");
+            let head = RecordHead { sequence, last_incarnation: sequence, batch: 0, words: 0 };
+            intake.take(0, FeedPart::Records as u32, &head.words()).unwrap();
+            assert!(!intake.is_whole(), "and then to count");
+            intake
+                .take(
+                    0,
+                    FeedPart::Cut as u32,
+                    &FeedCut { question: 0, lag_ns: 0, sequences: vec![sequence, 7] }.words(),
+                )
+                .unwrap();
+            intake.apply_all(|_, _| Ok(())).unwrap();
+        }
+        assert!(intake.is_whole());
+        assert!(intake.take(0, FeedPart::Copied as u32, &[9]).is_err(), "a copy ends once");
+    }
+}
