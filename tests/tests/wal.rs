@@ -810,6 +810,8 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
         until("writes are seen", || {
             look(&mut session, tables).unwrap().into_iter().all(|number| number >= wanted)
         });
+        // At any moment of the next sync, and not behind the last one, of which was just heard.
+        std::thread::sleep(Duration::from_micros(random.below(8_000)));
         cut_power(&disk, &mut random, &mut server);
         writer.join().expect("a writer");
         // Each looks at what is left, with a look that began behind the cut.
