@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn what_waits_is_not_moved_for_each_piece_and_leaves_no_room_behind() {
         let mut streams = Streams::new(2);
-        let mut push = |streams: &mut Streams, sequence| {
+        let push = |streams: &mut Streams, sequence| {
             streams.push(0, &record(sequence, &[(1, 0); 4096]));
             streams.cut(0, sequence);
         };
