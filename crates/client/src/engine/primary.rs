@@ -42,9 +42,9 @@ impl Engine {
         Err(if self.note_mirror(shard) { self.connection.superseded() } else { self.stale() })
     }
 
-    /// Takes note of a mirror that has gone. Returns whether another server is in force in its place. Where the
-    /// mirror's memory is not read, because it is too old, nothing else tells of either, and the memory of the
-    /// next server may be new enough.
+    /// Takes note of a mirror that has gone. Returns whether another server is in force in its place. Where
+    /// the mirror's memory is not read, because it is too old, nothing else tells of either, and the memory of
+    /// the next server may be new enough.
     fn note_mirror(&mut self, shard: usize) -> bool {
         let is_superseded = self.transport.in_force(shard) == Some(false);
         if is_superseded {
