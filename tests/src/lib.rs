@@ -75,10 +75,16 @@ pub fn until(what: &str, condition: impl FnMut() -> bool) {
 
 /// The same for what may take longer, by a time-out of the program, say.
 #[track_caller]
-pub fn until_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until_within(patience: Duration, what: &str, condition: impl FnMut() -> bool) {
+    until_told(patience, || what.into(), condition);
+}
+
+/// The same with a name that tells how far it came.
+#[track_caller]
+pub fn until_told(patience: Duration, what: impl Fn() -> String, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < patience, "waited in vain until {what}");
+        assert!(began.elapsed() < patience, "waited in vain until {}", what());
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -18,7 +18,7 @@ use kelix::{Client, Error, ErrorKind, Item, Result, Scan, Session, SessionOption
 
 use crate::apart::{PATIENCE, Served};
 use crate::process::patient;
-use crate::{Random, until_within, value};
+use crate::{Random, until_told, until_within, value};
 
 /// The tables.
 const TABLES: [(&str, TableKind); 2] = [("hash", TableKind::Hash), ("numbers", TableKind::Numbers)];
@@ -371,17 +371,17 @@ impl Reader {
 
     #[track_caller]
     fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let began = Instant::now();
-        while !holds() {
+        let Told { reads, refusals, rounds, refusal, .. } = &*self.told;
+        let told = || {
+            format!(
+                "{what}: {reads:?} reads, {refusals:?} refusals, {rounds:?} rounds; refused the last time: \
+                 {refusal:?}"
+            )
+        };
+        until_told(PATIENCE, told, || {
             assert!(!self.thread.is_finished(), "a reader has found something wrong");
-            let Told { reads, refusals, rounds, refusal, .. } = &*self.told;
-            assert!(
-                began.elapsed() < PATIENCE,
-                "waited in vain until {what}: {reads:?} reads, {refusals:?} refusals, {rounds:?} rounds; \
-                 refused the last time: {refusal:?}"
-            );
-            std::thread::sleep(PAUSE);
-        }
+            holds()
+        });
     }
 
     /// Waits until it has read more.

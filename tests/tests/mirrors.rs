@@ -1,5 +1,7 @@
 //! Sessions on a mirror: a primary and a mirror as processes. The mirror is stopped where it is to be behind
 //! for certain, and either of them is killed.
+//!
+//! The file is long because each test has its own pair of servers and looks at them by the same few helpers.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
