@@ -1,0 +1,232 @@
+//! What the register says: the members of a cluster, and which of them may do what.
+//!
+//! 1. The primary is in sync, and whoever is in sync is a member: asserted by [`View::check`].
+//! 2. A boot number stands once among the members and once among those in sync: asserted there, too.
+//! 3. All that one view says changes at once, so a term belongs to one primary.
+//!
+//! A view is checked before it is proposed and again when it is read: what comes from outside is never
+//! trusted.
+
+use std::collections::BTreeSet;
+
+use kelix_types::{Error, ErrorKind, Incarnation, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::OPERATION;
+
+/// How many members a view may have. A view of that many, each with names as long as they may be, fits into
+/// [`crate::DOCUMENT_BYTES_MAX`].
+pub const MEMBERS_MAX: usize = 64;
+/// How long the name of a node may be, in characters.
+pub const NAME_CHARACTERS_MAX: usize = 64;
+/// How long an address may be, in characters: the longest name of a host, a colon and a port.
+pub const ADDRESS_CHARACTERS_MAX: usize = 253 + 1 + 5;
+
+/// A node that takes part, as it is now: a restarted process is another member.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// The name of the node, which is the same after a restart. At most [`NAME_CHARACTERS_MAX`] characters,
+    /// none of them a control character.
+    pub node: String,
+    /// The random number of this instance of the node.
+    pub boot: u64,
+    /// The process, as its own host numbers processes.
+    pub pid: u32,
+    /// HOST:PORT at which the member is fed, and at which it serves when it is primary. ASCII without spaces.
+    pub address: String,
+}
+
+/// One state of a cluster: who is primary, who is in sync, in which term.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// The number of the view: 1, 2, 3 and so on.
+    pub number: u64,
+    /// The random number of the cluster, the same for all its life.
+    pub cluster: u64,
+    /// The term of the primary, raised with each promotion: the incarnations of its images begin there. From
+    /// 1 to [`Incarnation::TERM_MAX`].
+    pub term: u64,
+    /// The boot number of the primary.
+    pub primary: u64,
+    /// The boot numbers of those that hold every committed write, the primary among them.
+    pub in_sync: Vec<u64>,
+    /// How many members have to be in sync for writes to be accepted. At most [`MEMBERS_MAX`].
+    pub min_in_sync: usize,
+    /// The members that this view names, and others that take part. At most [`MEMBERS_MAX`].
+    pub members: Vec<Member>,
+    /// A random number by which whoever proposed the view recognises it after an unknown outcome.
+    pub proposal: u64,
+}
+
+impl Member {
+    /// What is wrong with the member, if anything is.
+    fn defect(&self) -> Option<String> {
+        let name_characters = self.node.chars().count();
+        if name_characters == 0 || name_characters > NAME_CHARACTERS_MAX {
+            return Some(format!("the name of a node has 1 to {NAME_CHARACTERS_MAX} characters"));
+        }
+        if self.node.chars().any(char::is_control) {
+            return Some(format!("the name {:?} of a node has a control character", self.node));
+        }
+        if self.address.len() > ADDRESS_CHARACTERS_MAX {
+            return Some(format!("the address of node {} is too long", self.node));
+        }
+        let is_host = |host: &str| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
+        let address = self.address.rsplit_once(':');
+        if !address.is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok()) {
+            return Some(format!("the address {:?} of node {} is not HOST:PORT", self.address, self.node));
+        }
+        None
+    }
+}
+
+impl View {
+    /// The member with this boot number.
+    pub fn member(&self, boot: u64) -> Option<&Member> {
+        self.members.iter().find(|member| member.boot == boot)
+    }
+
+    /// Whether the member with this boot number is in sync. The primary is.
+    pub fn is_in_sync(&self, boot: u64) -> bool {
+        self.in_sync.contains(&boot)
+    }
+
+    /// The primary, which a view that [`View::check`] accepts always has.
+    pub fn primary_member(&self) -> Option<&Member> {
+        self.member(self.primary)
+    }
+
+    /// A copy with the next number and a proposal of its own, for the caller to change and to propose.
+    /// `proposal` is a new random number.
+    pub fn next(&self, proposal: u64) -> View {
+        // A view that was checked is below the last number.
+        View { number: self.number.saturating_add(1), proposal, ..self.clone() }
+    }
+
+    /// An [`ErrorKind::InvalidArgument`] that says what is wrong, if the view contradicts itself or breaks a
+    /// limit.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |defect| Err(Error::new(ErrorKind::InvalidArgument, OPERATION, defect));
+        self.defect().map_or(Ok(()), refuse)
+    }
+
+    /// What is wrong with the view, if anything is.
+    pub(crate) fn defect(&self) -> Option<String> {
+        if self.number == 0 || self.number == u64::MAX {
+            return Some(format!("no view has the number {}", self.number));
+        }
+        if self.term == 0 || self.term > Incarnation::TERM_MAX {
+            return Some(format!("view {} has the term {}, which there is not", self.number, self.term));
+        }
+        if self.members.len() > MEMBERS_MAX || self.min_in_sync > MEMBERS_MAX {
+            return Some(format!("a cluster has at most {MEMBERS_MAX} members"));
+        }
+        if let Some(defect) = self.members.iter().find_map(Member::defect) {
+            return Some(defect);
+        }
+        if let Some(boot) = repeated(self.members.iter().map(|member| member.boot)) {
+            return Some(format!("boot {boot} is two members of view {}", self.number));
+        }
+        if let Some(boot) = repeated(self.in_sync.iter().copied()) {
+            return Some(format!("boot {boot} is twice in sync in view {}", self.number));
+        }
+        if let Some(boot) = self.in_sync.iter().find(|boot| self.member(**boot).is_none()) {
+            return Some(format!("boot {boot} is in sync in view {} but is no member", self.number));
+        }
+        if !self.is_in_sync(self.primary) {
+            return Some(format!(
+                "the primary of view {}, boot {}, is not in sync",
+                self.number, self.primary
+            ));
+        }
+        None
+    }
+}
+
+/// The first number that comes twice.
+fn repeated(numbers: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut seen = BTreeSet::new();
+    numbers.into_iter().find(|number| !seen.insert(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{member, view};
+
+    /// Changes a good view, and returns what the check says.
+    fn refusal(change: impl FnOnce(&mut View)) -> String {
+        let mut view = view(3, 1);
+        view.check().unwrap();
+        change(&mut view);
+        let error = view.check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        error.context().to_string()
+    }
+
+    #[test]
+    fn helpers_find_members() {
+        let view = view(3, 1);
+        assert_eq!(view.member(102).map(|member| member.node.as_str()), Some("2"));
+        assert!(view.member(104).is_none());
+        assert_eq!(view.primary_member().map(|member| member.boot), Some(101));
+        assert!(view.is_in_sync(101) && view.is_in_sync(102) && !view.is_in_sync(103));
+    }
+
+    #[test]
+    fn next_has_the_next_number_and_its_own_proposal() {
+        let view = view(3, 1);
+        let next = view.next(9);
+        assert_eq!((next.number, next.proposal), (4, 9));
+        assert_eq!(View { number: 3, proposal: 1, ..next }, view);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert!(refusal(|view| view.primary = 103).contains("is not in sync"));
+        assert!(refusal(|view| view.in_sync.clear()).contains("is not in sync"));
+        assert!(refusal(|view| view.in_sync.push(104)).contains("is no member"));
+        assert!(refusal(|view| view.in_sync.push(101)).contains("twice in sync"));
+        assert!(refusal(|view| view.members.push(member(102))).contains("two members"));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        assert!(refusal(|view| view.number = 0).contains("no view has the number 0"));
+        assert!(refusal(|view| view.number = u64::MAX).contains("no view has the number"));
+        assert!(refusal(|view| view.term = 0).contains("the term 0"));
+        assert!(refusal(|view| view.term = Incarnation::TERM_MAX + 1).contains("the term"));
+        assert!(refusal(|view| view.min_in_sync = MEMBERS_MAX + 1).contains("at most"));
+        let many =
+            |view: &mut View| view.members = (0..=MEMBERS_MAX as u64).map(|n| member(101 + n)).collect();
+        assert!(refusal(many).contains("at most"));
+    }
+
+    #[test]
+    fn names_out_of_bounds_are_refused() {
+        assert!(refusal(|view| view.members[0].node.clear()).contains("characters"));
+        assert!(refusal(|view| view.members[0].node = "x".repeat(65)).contains("characters"));
+        assert!(refusal(|view| view.members[0].node = "a\u{1b}[2J".into()).contains("control character"));
+        let mut longest = view(3, 1);
+        longest.members[0].node = "\u{10348}".repeat(NAME_CHARACTERS_MAX);
+        longest.check().unwrap();
+    }
+
+    #[test]
+    fn addresses_are_host_and_port() {
+        for address in ["", "host", ":7000", "host:", "host:65536", "a b:1", "h\n:1", "h\u{f6}st:1"] {
+            assert!(
+                refusal(|view| view.members[1].address = address.into()).contains("HOST:PORT"),
+                "{address}"
+            );
+        }
+        assert!(
+            refusal(|view| view.members[1].address = format!("{}:1", "h".repeat(300))).contains("too long")
+        );
+        let mut good = view(3, 1);
+        good.members[1].address = "[::1]:7000".into();
+        good.check().unwrap();
+    }
+}
