@@ -17,7 +17,7 @@ use std::time::Duration;
 use kelix::{Client, Session, SessionOptions, Statistics};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
-use crate::process::Process;
+use crate::process::{Process, program};
 use crate::{RunDir, until_within};
 
 const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
@@ -153,15 +153,6 @@ impl Host {
             false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
         }
     }
-}
-
-/// The program that is tested: `KELIX`, or what was built with the tests.
-fn program() -> String {
-    std::env::var("KELIX").unwrap_or_else(|_| {
-        let test = std::env::current_exe().expect("a program that runs has a place");
-        let built = test.ancestors().nth(2).expect("below deps").join("kelix");
-        built.display().to_string()
-    })
 }
 
 impl Hosts {

@@ -7,6 +7,7 @@
 
 pub mod apart;
 pub mod bystander;
+pub mod cluster;
 pub mod disk;
 mod far;
 pub mod filled;

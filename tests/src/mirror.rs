@@ -182,6 +182,9 @@ impl Mirror {
             }
             FeedPart::Ask | FeedPart::Used => panic!("a primary asks and reads nothing"),
             FeedPart::Lineage => panic!("what is copied is of one lineage"),
+            FeedPart::Histories | FeedPart::Placing | FeedPart::Placed | FeedPart::Position => {
+                panic!("a mirror is no replica")
+            }
         }
         true
     }

@@ -15,6 +15,15 @@ use crate::{client_at, far, session_over, tcp_address, until};
 /// How long a process may take to say its next word.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The program that is tested: `KELIX`, or what was built with the tests.
+pub fn program() -> String {
+    std::env::var("KELIX").unwrap_or_else(|_| {
+        let test = std::env::current_exe().expect("a program that runs has a place");
+        let built = test.ancestors().nth(2).expect("below deps").join("kelix");
+        built.display().to_string()
+    })
+}
+
 /// A child process that is talked to by lines. It is killed when dropped.
 pub struct Process {
     child: Child,

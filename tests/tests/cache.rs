@@ -143,6 +143,7 @@ fn what_is_read_on_a_mirror_stays() {
         name: "near".into(),
         memory_bytes: None,
         retry_for: Duration::from_secs(20),
+        replica: None,
     };
     let directory = runs[1].path().into();
     let config = ServerConfig { directory, mirror: Some(mirror), pin: false, ..ServerConfig::default() };

@@ -17,11 +17,16 @@ use crate::kept::{Kept, Lent};
 use crate::trust::TrustArgs;
 use crate::{Exit, Failure};
 
+/// For how long to ask again where nobody says, in a cluster.
+const CLUSTER_RETRY: Duration = Duration::from_secs(10);
+
 /// The global options.
 #[derive(Clone)]
 pub(crate) struct Context {
     /// Where the server is.
     pub address: Address,
+    /// The name of the cluster whose primary that is, if it is one's.
+    pub cluster: Option<String>,
     /// The fabric to insist on.
     pub fabric: Option<FabricChoice>,
     /// The namespace; empty: the default one.
@@ -108,7 +113,9 @@ impl Context {
     pub fn options(&self) -> SessionOptions {
         let usual = SessionOptions::default();
         let timeout = self.timeout.unwrap_or(usual.timeout);
-        let retry_for = self.retry.unwrap_or_default();
+        // Another node takes over within less.
+        let usual_retry = if self.cluster.is_some() { CLUSTER_RETRY } else { Duration::ZERO };
+        let retry_for = self.retry.unwrap_or(usual_retry);
         let usual = usual.fabric(self.fabric).timeout(timeout).retry_for(retry_for);
         usual.rdma_address(self.rdma_address).strict(self.strict).max_lag(self.max_lag)
     }

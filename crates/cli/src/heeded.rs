@@ -17,9 +17,10 @@ pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
         (_, "json") => true,
         // A mirror has a limit of its own.
         (["serve"], _) => {
-            of_server || ["config", "max-lag"].contains(&option) || OF_MIRRORS.contains(&option)
+            of_server || ["cluster", "config", "max-lag"].contains(&option) || OF_MIRRORS.contains(&option)
         }
         (["demo"], _) => option == "dir",
+        (["cluster", ..], _) => ["cluster", "config"].contains(&option),
         (
             ["bench" | "completions" | "fabric" | "manual" | "map" | "namespaces" | "plan" | "syntax", ..],
             _,

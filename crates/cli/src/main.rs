@@ -9,6 +9,7 @@
 mod bench;
 mod bytes;
 mod chase;
+mod cluster;
 mod columns;
 mod commands;
 mod config;
@@ -27,6 +28,7 @@ mod manager;
 mod metrics;
 mod names;
 mod namespaces;
+mod node;
 mod pages;
 mod plan;
 mod progress;
@@ -91,6 +93,10 @@ struct Cli {
     /// A server that listens over TCP, instead of a run directory
     #[arg(long, global = true, help_heading = "Server", value_name = "HOST:PORT", conflicts_with = "dir")]
     server: Option<String>,
+    /// A cluster on this host, instead of a run directory: its primary, whichever node that is. See kelix
+    /// cluster
+    #[arg(long, global = true, help_heading = "Server", value_name = "NAME", conflicts_with_all = ["dir", "server"])]
+    cluster: Option<String>,
     /// The fabric to insist on: shm, verbs or tcp [default: shm with a run directory; with a server's address
     /// verbs, if both sides have RDMA, else tcp]
     #[arg(long, global = true, help_heading = "Server", value_name = "NAME")]
@@ -101,7 +107,7 @@ struct Cli {
     #[command(flatten)]
     trust: trust::TrustArgs,
     /// For how long to connect again and ask again when the server does not answer, or is not there yet; each
-    /// write is done once [default: not at all]
+    /// write is done once [default: not at all; 10s with --cluster]
     #[arg(long, global = true, help_heading = "Server", value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
     /// How long the server may take to answer while nothing comes; what comes slowly is waited for [default:
@@ -147,6 +153,8 @@ enum Command {
     Snapshot(snapshot::SnapshotCommand),
     #[command(subcommand)]
     Wal(wal::WalCommand),
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     Config(config::ConfigArgs),
     /// Tell how a server is given namespaces, and who may use them
     #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
@@ -174,6 +182,7 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Plan(args) => plan::run(context, args),
         Command::Snapshot(command) => snapshot::run(context, command),
         Command::Wal(command) => wal::run(context, command),
+        Command::Cluster(command) => cluster::run(context, command),
         Command::Config(args) => config::run(context, &program(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };
@@ -213,6 +222,9 @@ fn refuse(error: &clap::Error, json: bool) -> u8 {
 /// Where the server is. A server that is set for clients is also told to `kelix serve`, which then refuses to
 /// begin where they would not find it.
 fn address(cli: &Cli) -> kelix::Result<Address> {
+    if let Some(name) = &cli.cluster {
+        return Ok(kelix_server::ClusterDirectory::of(name)?.run().into());
+    }
     let set = || std::env::var("KELIX_SERVER").ok().filter(|server| !server.is_empty());
     match (&cli.dir, cli.server.clone().or_else(set)) {
         (Some(directory), _) => Ok(directory.into()),
@@ -303,6 +315,7 @@ fn main() -> ExitCode {
     };
     let context = context::Context {
         address,
+        cluster: cli.cluster,
         fabric: cli.fabric,
         namespace: cli.namespace.unwrap_or_default(),
         trust: cli.trust,

@@ -31,7 +31,7 @@ use crate::log::{Log, LogArgs, LogFile};
 use crate::manager::Manager;
 use crate::trust::tokens;
 use crate::units::{parse_lease, parse_size, parse_snapshot_interval, show_size, within};
-use crate::{Exit, Failure, http, namespaces};
+use crate::{Exit, Failure, http, namespaces, node};
 
 /// Run a server in the foreground
 ///
@@ -54,6 +54,7 @@ Examples:
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --mirror-of 192.0.2.7:7117 --tls-ca ca.pem --token-file word   # a copy on this host
+  kelix serve --cluster local --node 4   # one more node of a cluster on this host
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
@@ -140,6 +141,14 @@ pub(crate) struct ServeArgs {
     /// Begin empty, also where there are snapshots
     #[arg(long, requires = "snapshots")]
     fresh: bool,
+    /// Be a node of the cluster of --cluster, under this name: its primary, or a copy that goes on in the
+    /// primary's place. `kelix cluster start` starts several
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "wal", "snapshots", "listen", "rdma", "tokens", "take_over", "metrics"])]
+    node: Option<String>,
+    /// How long the primary of the cluster may say nothing before another node goes on in its place [default:
+    /// 500ms]
+    #[arg(long, value_name = "TIME", requires = "node", value_parser = parse_lag)]
+    suspect: Option<Duration>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -160,6 +169,9 @@ fn parse_moment(text: &str) -> Result<SystemTime, String> {
     humantime::parse_rfc3339_weak(text)
         .map_err(|_| "no moment, as in 2026-11-25T15:04:05Z or \"2026-11-25 15:04:05\", which are UTC".into())
 }
+
+/// How long the primary of a cluster may say nothing, unless somebody says otherwise.
+const SUSPECT: Duration = Duration::from_millis(500);
 
 /// The shortest time that a mirror may be read without hearing of its primary.
 const LAG_MIN: Duration = Duration::from_millis(50);
@@ -211,6 +223,7 @@ fn mirror(context: &Context, args: &ServeArgs) -> Result<Option<MirrorConfig>, F
         name: host_name(),
         memory_bytes: args.memory,
         retry_for: context.retry.unwrap_or_default(),
+        replica: None,
     }))
 }
 
@@ -307,6 +320,17 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     if config.mirror.is_none() {
         check_memory(config.memory_bytes, config.shards, half_bytes)?;
     }
+    match (&args.node, &context.cluster) {
+        (Some(node), _) => {
+            let suspect = args.suspect.unwrap_or(SUSPECT);
+            return node::run(context, (node, suspect), config, &args.log);
+        }
+        (None, Some(cluster)) => {
+            let context = format!("--cluster {cluster}: say which of its nodes this is, with --node");
+            return Err(Failure::usage("serve", context));
+        }
+        (None, None) => {}
+    }
     if let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) {
         say(&format!(
             "kelix: --metrics {address} lets other hosts read the page, the statistics and the names of tables, without TLS or a token"
@@ -360,7 +384,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
 /// Has the process end as soon as any of its threads panics. A server without one of them would be half a
 /// server, which nobody who watches it notices; and what a shard that panicked has in memory is nothing to
 /// take a snapshot of.
-fn end_on_panic() {
+pub(crate) fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         tell(info);
@@ -374,7 +398,7 @@ fn end_on_panic() {
 
 /// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive.
 /// They wait for the server to serve, and are told by what is returned.
-fn watch(
+pub(crate) fn watch(
     signals: Signals,
     statistics: &Statistics,
     manager: &Manager,

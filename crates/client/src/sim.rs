@@ -101,6 +101,7 @@ impl Connected {
             commits: self.commits,
             is_mirror: self.source.primary.is_some(),
             tells_records,
+            is_replicated: false,
         }
     }
 }

@@ -145,7 +145,10 @@ impl Sending {
                 Ok(Some(posted))
             }
             // The next poll sees to a connection that was lost.
-            Err(PostError::Failed(error)) if engine.connection.caller.is_none() || !is_passing(&error) => {
+            Err(PostError::Failed(error))
+                if engine.connection.caller.is_none()
+                    || !is_passing(&error) && !engine.goes_on_elsewhere(&error) =>
+            {
                 Err(error)
             }
             Err(_) => {
@@ -441,7 +444,10 @@ impl Submitted {
         let shard = operation.shard(engine);
         match engine.check_asked(shard) {
             // A server that is superseded gives no more answers; one that has gone may be found again.
-            Err(error) if engine.connection.caller.is_none() || error.kind() == ErrorKind::Superseded => {
+            Err(error)
+                if engine.connection.caller.is_none()
+                    || error.kind() == ErrorKind::Superseded && !engine.goes_on_elsewhere(&error) =>
+            {
                 Some(error)
             }
             Err(error) if self.has_tried_enough(engine, now_ns) => Some(error),
@@ -480,6 +486,10 @@ impl Submitted {
             // It is asked again by whoever tries once in a while.
             let _ = engine.reach_primary_again(false);
             return;
+        }
+        let is_superseded = engine.transport.in_force(0) == Some(false);
+        if is_superseded && engine.transport.is_replicated() {
+            engine.connection.detached = true;
         }
         let now_ns = engine.transport.fabric.now_ns();
         let connection = &mut engine.connection;

@@ -89,6 +89,8 @@ pub(crate) struct ServerIdentity {
     pub is_mirror: bool,
     /// Its answers tell the record that has what they tell of.
     pub tells_records: bool,
+    /// What it has answered its successor knows, and goes on with.
+    pub is_replicated: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -209,6 +211,11 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     #[inline]
     pub fn handles(&self) -> u64 {
         self.server.life.wrapping_add(self.age)
+    }
+
+    /// Whether a server that takes over knows all that this one has answered, and goes on with that.
+    pub fn is_replicated(&self) -> bool {
+        self.server.is_replicated
     }
 
     /// Number of shards.

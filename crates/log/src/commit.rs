@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kelix_image::words::full_fence;
-use kelix_image::{Committed, Span};
+use kelix_image::{Committed, SharedWord, Span};
 use kelix_types::Result;
 
 /// Words of the control: the number of the batch that is gathered next, whether the thread sleeps, whether
@@ -26,6 +26,12 @@ use kelix_types::Result;
 const BATCH: usize = 0;
 const SLEEP: usize = 1;
 const STATE: usize = 2;
+/// Whether what stands in the streams counts at once, because nobody else has to have it, or whoever has to can
+/// read it there.
+const AT_ONCE: usize = 3;
+/// What each of several sleepers adds to the word that says whether the thread sleeps: nobody naps then.
+const SLEEPER: u64 = 2;
+
 /// Words of a shard: the last record that is on the disk, the last one that answers wait for, and the last
 /// incarnation that is on the disk.
 const DURABLE: usize = 0;
@@ -62,6 +68,14 @@ pub enum LogSleep {
 pub struct LogControl {
     words: Span,
     retelling: Option<Arc<Retelling>>,
+    fence: Option<Fence>,
+}
+
+/// A word that has a number for as long as what is answered here counts.
+#[derive(Clone)]
+struct Fence {
+    word: SharedWord,
+    number: u64,
 }
 
 /// How long whoever gathers waits for a moment in which nothing is missing.
@@ -134,7 +148,20 @@ impl Default for LogControl {
 impl LogControl {
     /// Of a log that takes writes, whose thread is awake.
     pub fn new() -> LogControl {
-        LogControl { words: Span::private(LINE_BYTES), retelling: None }
+        LogControl { words: Span::private(LINE_BYTES), retelling: None, fence: None }
+    }
+
+    /// The same, of a server whose answers count only while a word has this number.
+    pub fn fenced(word: SharedWord, number: u64) -> LogControl {
+        LogControl { fence: Some(Fence { word, number }), ..LogControl::new() }
+    }
+
+    /// Whether answers count no more: to be asked behind a full fence after the record.
+    ///
+    /// SYNC: pairs with the full fence between the store that changes the word, and the loads of whoever takes
+    /// up what stands in the streams: if a record is not seen there, that is seen here.
+    pub fn is_void(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.word.words().load_acquire(0) != fence.number)
     }
 
     /// Of shards that show others: batches are gathered between two calls of [`LogControl::begin_retelling`],
@@ -200,6 +227,31 @@ impl LogControl {
         full_fence();
     }
 
+    /// One of several threads that take records begins to sleep until it is woken. It looks at the streams once
+    /// more before it sleeps. Not for whoever calls [`LogControl::announce`].
+    pub fn begin_sleep(&self) {
+        self.words.words().add(SLEEP, SLEEPER);
+        // SYNC: as in `LogControl::announce`.
+        full_fence();
+    }
+
+    /// That thread is awake again.
+    pub fn end_sleep(&self) {
+        self.words.words().add(SLEEP, SLEEPER.wrapping_neg());
+    }
+
+    /// Whether what stands in the streams counts at once: there is no disk and no replica that has to have it
+    /// but such as can read the streams.
+    #[inline]
+    pub fn counts_at_once(&self) -> bool {
+        self.words.words().load_acquire(AT_ONCE) != 0
+    }
+
+    /// Says so, or that somebody else says from now on what is committed.
+    pub fn set_counts_at_once(&self, at_once: bool) {
+        self.words.words().publish(AT_ONCE, u64::from(at_once));
+    }
+
     /// What the thread does, to be asked behind a full fence after the record.
     pub fn sleep(&self) -> LogSleep {
         match self.words.words().load(SLEEP) {
@@ -236,6 +288,12 @@ impl ShardLog {
     #[inline]
     pub fn batch(&self) -> u64 {
         self.control.batch()
+    }
+
+    /// Whether what stands in the stream counts at once ([`LogControl::counts_at_once`]).
+    #[inline]
+    pub fn counts_at_once(&self) -> bool {
+        self.control.counts_at_once()
     }
 
     /// What all shards know.
@@ -288,7 +346,7 @@ impl ShardLog {
 impl ShardLog {
     /// Names the words that several threads use, for model tests.
     pub(crate) fn share(&self) {
-        kelix_image::model::share(self.control.words.words().part(0, 3));
+        kelix_image::model::share(self.control.words.words().part(0, 4));
         kelix_image::model::share(self.words.words().part(0, 3));
     }
 }

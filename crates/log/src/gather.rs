@@ -57,6 +57,11 @@ impl Gatherer {
         self.last
     }
 
+    /// Where in the stream what was taken ends, in words.
+    pub fn position(&self) -> u64 {
+        self.reader.position() - self.words.len() as u64
+    }
+
     /// Records that were taken so far.
     pub fn records(&self) -> u64 {
         self.records

@@ -17,4 +17,4 @@ mod stream;
 pub use commit::{LogControl, LogSleep, LogState, ShardLog};
 pub use gather::{BATCHES_OLD, Gatherer};
 pub use record::{RECORD_WORDS, Record, RecordHead};
-pub use stream::{Lag, LetGo, Reader, Stream};
+pub use stream::{Lag, LetGo, Reader, Stream, StreamMemory};

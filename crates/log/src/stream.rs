@@ -71,7 +71,14 @@ impl Stream {
     /// A stream that holds so many words, rounded up to a power of two. Their memory is used once they are.
     pub fn new(words: usize) -> Stream {
         let count = words.next_power_of_two() as u64;
-        let ring = Ring { words: Span::private(count * 8), count, head: Span::private(STATE_BYTES) };
+        Stream::over(StreamMemory { words: Span::private(count * 8), head: Span::private(STATE_BYTES) })
+    }
+
+    /// A stream in memory that others may read, too: a power of two of words, all of them zero.
+    pub fn over(memory: StreamMemory) -> Stream {
+        let count = memory.words.bytes() / 8;
+        assert!(count.is_power_of_two(), "{count} words are no ring");
+        let ring = Ring { words: memory.words, count, head: memory.head };
         Stream { ring: Arc::new(ring), head: 0, tails: Vec::new(), room_until: 0 }
     }
 
@@ -130,6 +137,33 @@ impl Stream {
     }
 }
 
+/// The memory of a stream, where others map it that are to have what stands in it whatever becomes of its
+/// writer.
+#[derive(Clone)]
+pub struct StreamMemory {
+    /// The ring, of a power of two of words.
+    pub words: Span,
+    /// The page with the number of words that were ever written.
+    pub head: Span,
+}
+
+impl StreamMemory {
+    /// Appends all words from the one with a number on. `None`: some are not there any more, or that is not
+    /// where a stream can be.
+    pub fn read_behind(&self, first: u64, words: &mut Vec<u64>) -> Option<()> {
+        let ring = self.words.bytes() / 8;
+        // SYNC: pairs with the store of the head in `Stream::push`.
+        let waiting = self.head.words().load_acquire(0).checked_sub(first).filter(|count| *count <= ring)?;
+        let from = words.len();
+        words.resize(from + waiting as usize, 0);
+        let at = (first & (ring - 1)) as usize;
+        let (here, behind) = words[from..].split_at_mut((waiting as usize).min(ring as usize - at));
+        self.words.words().copy_out(at, here);
+        self.words.words().copy_out(0, behind);
+        Some(())
+    }
+}
+
 /// The end of a stream that one follower reads. Dropped, it follows no more.
 pub struct Reader {
     ring: Arc<Ring>,
@@ -145,6 +179,18 @@ impl Reader {
     /// Words that can be read now.
     pub fn waiting(&self) -> usize {
         self.ring.head.words().load_acquire(0).saturating_sub(self.read) as usize
+    }
+
+    /// How many words of the stream are before those that it reads next.
+    pub fn position(&self) -> u64 {
+        self.read
+    }
+
+    /// What is before a position is not wanted any more, by somebody who does not read here but in the memory.
+    pub fn pass_to(&mut self, position: u64) {
+        self.read = self.read.max(position);
+        // SYNC: as in `Reader::read`; the loads were those of whoever said so.
+        self.state.words().publish(READ, self.read);
     }
 
     /// Whether it was let go: what it has not read may be lost.
@@ -269,6 +315,33 @@ mod tests {
         assert!(stream.is_followed());
         drop(other);
         assert!(!stream.is_followed());
+    }
+
+    #[test]
+    fn whoever_maps_the_memory_finds_what_is_held_for_it() {
+        let memory = StreamMemory { words: Span::private(16 * 8), head: Span::private(64) };
+        let mut stream = Stream::over(memory.clone());
+        assert_eq!(stream.push(&[1, 2, 3]), 3);
+        let (mut hold, mut reader) = (stream.follow(Lag::Wait, 0), stream.follow(Lag::LetGo, 0));
+        assert_eq!((hold.position(), reader.position()), (3, 3));
+        let mut next = 4;
+        for round in 0..20 {
+            let words: Vec<u64> = (next..next + 9).collect();
+            next += stream.push(&words) as u64;
+            assert_eq!(all(&mut reader).last(), Some(&(next - 1)));
+            let mut found = Vec::new();
+            memory.read_behind(hold.position(), &mut found).unwrap();
+            assert_eq!(found, (hold.position() + 1..next).collect::<Vec<u64>>());
+            assert!(found.len() <= 16);
+            // Not as far as it could, so that the ring gets full.
+            if round % 3 == 2 {
+                hold.pass_to(next - 4);
+                hold.pass_to(next - 6);
+            }
+        }
+        assert!(next > 60 && !hold.is_let_go(), "{next}");
+        assert_eq!(memory.read_behind(next, &mut Vec::new()), None, "that is to come");
+        assert_eq!(memory.read_behind(0, &mut Vec::new()), None, "that is gone");
     }
 
     #[test]

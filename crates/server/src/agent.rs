@@ -148,8 +148,10 @@ pub(crate) struct Greeted {
     pub namespace: Arc<Namespace>,
     pub caller: Option<Caller>,
     pub access: Access,
-    /// It follows, as a mirror.
+    /// It follows, as a mirror or a replica.
     pub follows: bool,
+    /// Of a replica: the number of the member of the cluster.
+    pub boot: Option<u64>,
 }
 
 /// How a client has greeted, in a version that is spoken.
@@ -293,7 +295,8 @@ impl AgentThread {
                     Some(Frame::Attach { copy_rate, position, name })
                         if greeted.is_some_and(|greeted| greeted.follows) =>
                     {
-                        self.attach(connection, Attach { name, copy_rate, position });
+                        let boot = greeted.and_then(|greeted| greeted.boot);
+                        self.attach(connection, Attach { name, copy_rate, position, boot });
                     }
                     Some(frame) if greeted.is_some() && self.verbs.is_some() => {
                         let (greeted, verbs) = (greeted.expect("just seen"), self.verbs.as_mut());
@@ -367,8 +370,10 @@ impl AgentThread {
         };
         let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
         let access = Access::of(may_write, features);
-        let follows = purpose == Purpose::Follow;
-        let greeted = Greeted { connection, number, namespace: namespace.clone(), caller, access, follows };
+        let follows = matches!(purpose, Purpose::Follow | Purpose::Replicate);
+        let boot = caller.filter(|_| purpose == Purpose::Replicate).map(|caller| caller.number);
+        let greeted =
+            Greeted { connection, number, namespace: namespace.clone(), caller, access, follows, boot };
         self.sessions.push(greeted);
         let mut mailboxes = Vec::new();
         if purpose == Purpose::Session {
@@ -391,7 +396,7 @@ impl AgentThread {
         }
         let way = match purpose {
             Purpose::Verbs => ClientWay::Verbs { connection, address },
-            Purpose::Session | Purpose::Statistics | Purpose::Follow => {
+            Purpose::Session | Purpose::Statistics | Purpose::Follow | Purpose::Replicate => {
                 ClientWay::Tcp { connection, address }
             }
         };

@@ -43,6 +43,8 @@ pub(crate) struct Authority {
     raised: AtomicBool,
     closed: AtomicBool,
     lock: Arc<Mutex<Lock>>,
+    /// Nobody waits for the end of a server that is superseded: what it does from then on counts nowhere.
+    at_once: bool,
     begun: (Mutex<bool>, Condvar),
     /// Keeps who clears up old files of temporary directories from taking this one's.
     _directory: Option<Arc<File>>,
@@ -167,9 +169,27 @@ impl Authority {
             raised: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lock: Arc::new(Mutex::new(lock)),
+            at_once: false,
             begun: Default::default(),
             _directory: itself.map(Arc::new),
         })
+    }
+
+    /// The same of a member of a cluster: a server that it supersedes is not waited for when the term is raised,
+    /// and may stand still for as long as it likes.
+    pub fn prepare_member(directory: RunDirectory) -> Result<Authority> {
+        let mut authority = Authority::prepare(directory, true)?;
+        authority.at_once = true;
+        Ok(authority)
+    }
+
+    /// Voids whichever server has a run directory, by a term that nobody serves in, before another one takes up
+    /// what that server has told.
+    pub fn void(directory: &RunDirectory) -> Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(directory.authority());
+        let file = file.map_err(|source| system("open the authority page", directory, source))?;
+        map_file(&file, AUTHORITY_BYTES, true)?.words().add(AUTHORITY_TERM, 1);
+        Ok(())
     }
 
     /// What takes the directory over from this server in the same process: the lock is both one's.
@@ -183,6 +203,7 @@ impl Authority {
             raised: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lock: self.lock.clone(),
+            at_once: self.at_once,
             begun: Default::default(),
             _directory: self._directory.clone(),
         })
@@ -248,11 +269,11 @@ impl Authority {
             }
             true
         };
-        if let Some(holder) = holder {
+        if let Some(holder) = holder.filter(|_| !self.at_once) {
             holder.wake();
         }
-        let mut ended = ends(ENDS_WITHIN);
-        if let (false, Some(holder)) = (ended, holder) {
+        let mut ended = ends(if self.at_once { Duration::ZERO } else { ENDS_WITHIN });
+        if let (false, Some(holder), false) = (ended, holder, self.at_once) {
             warn!(pid = holder.pid(), "the server that was superseded does not end, and is killed");
             holder.kill();
             ended = ends(KILLED_WITHIN);

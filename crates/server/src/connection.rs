@@ -10,8 +10,8 @@ use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
-    Caller, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame,
-    Purpose,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURE_REPLICATED, FEATURE_SEQUENCES,
+    FEATURES_NEEDED, Frame, Purpose,
 };
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 use rustix::io::Errno;
@@ -86,6 +86,14 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
     let visitor = Visitor { uid: Some(uid), token: None, certified: &|_| false };
     let (namespace, may_write) = shared.visit(&namespace, &visitor)?;
+    if purpose == Purpose::Replicate {
+        let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
+        return if is_own {
+            hand_out_streams(shared, &namespace, version, stream)
+        } else {
+            Err(refused(DENIED))
+        };
+    }
     let stream_too =
         stream.try_clone().map_err(|source| Error::system("accept client", "too many files", source))?;
     let way = ClientWay::Shm { pid, uid, stream: stream_too };
@@ -131,6 +139,19 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
             _ => return Err(refused("a frame that makes no sense here")),
         }
     }
+}
+
+/// Hands out the streams of all shards, to a replica on this host.
+fn hand_out_streams(shared: &Shared, namespace: &Namespace, version: u16, stream: &UnixStream) -> Result<()> {
+    let access = Access::of(false, 0);
+    send(stream, &shared.welcome(version, namespace, access), &[])?;
+    for (number, shard) in namespace.shards.iter().enumerate() {
+        let none = || refused("this server is not the primary of a cluster");
+        let (ring, page) = shard.stream.as_ref().ok_or_else(none)?;
+        let frame = Frame::Stream { shard: number as u16, bytes: ring.bytes() };
+        send(stream, &frame, &[ring.fd(), page.fd()])?;
+    }
+    Ok(())
 }
 
 /// Of a mirror: says where writes go.
@@ -187,9 +208,10 @@ impl Shared {
         let commits = if namespace.shards[0].commits() { FEATURE_COMMITS } else { 0 };
         let mirrors = if namespace.mirrored.is_some() { FEATURE_MIRROR } else { 0 };
         let sequences = if access.tells_sequence { FEATURE_SEQUENCES } else { 0 };
+        let replicated = if self.replication.is_some() { FEATURE_REPLICATED } else { 0 };
         Frame::Welcome {
             version,
-            features: hints | commits | mirrors | sequences,
+            features: hints | commits | mirrors | sequences | replicated,
             pid: std::process::id(),
             term: self.authority.term,
             may_write: access.may_write,

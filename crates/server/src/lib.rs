@@ -10,6 +10,7 @@
 mod agent;
 mod authority;
 mod clients;
+mod cluster;
 mod connection;
 mod current;
 mod feed;
@@ -26,10 +27,11 @@ mod store;
 mod verbs;
 mod wal;
 
+pub use cluster::{ClusterDirectory, Node, NodeConfig, NodeEnded, NodeRole};
 pub use current::{Statistics, Stopper};
 pub use kelix_shard::Durability;
 pub use listening::Reserved;
-pub use mirror::{FeedFabric, MirrorConfig};
+pub use mirror::{FeedFabric, MirrorConfig, ReplicaConfig};
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Token};
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};

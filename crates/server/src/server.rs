@@ -23,6 +23,7 @@ use kelix_wire::control::DENIED;
 use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
+use crate::cluster::Replication;
 use crate::connection;
 use crate::current::{Current, Serving, Statistics, Stopper};
 use crate::feed::Feeds;
@@ -79,6 +80,30 @@ pub struct ServerConfig {
     pub mirror: Option<MirrorConfig>,
     /// Mirrors that may follow at once.
     pub mirrors: usize,
+}
+
+impl ServerConfig {
+    /// The default namespace and the others. An error: they cannot be served. Said before the directory is
+    /// taken, so that a mistake ends no running server.
+    pub(crate) fn all_namespaces(&self) -> Result<Vec<NamespaceConfig>> {
+        let default = NamespaceConfig {
+            name: DEFAULT.into(),
+            shards: self.shards,
+            memory_bytes: self.memory_bytes,
+            cache: self.cache,
+            rights: self.rights.clone(),
+        };
+        let namespaces: Vec<NamespaceConfig> =
+            [default].into_iter().chain(self.namespaces.iter().cloned()).collect();
+        for (index, namespace) in namespaces.iter().enumerate() {
+            namespace.check()?;
+            if namespaces[..index].iter().any(|other| other.name == namespace.name) {
+                let context = format!("there are two namespaces \"{}\"", namespace.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+            }
+        }
+        Ok(namespaces)
+    }
 }
 
 /// A word that those know who may connect over TCP.
@@ -147,6 +172,8 @@ pub(crate) struct Shared {
     pub store: Option<StoreDirectory>,
     /// Who writes the log.
     pub wal: Option<Arc<Wal>>,
+    /// Of the primary of a cluster: its replicas.
+    pub replication: Option<Replication>,
     /// Numbers of batches, for all who gather records; and those who do so for mirrors.
     pub batches: LogControl,
     pub feeds: Feeds,
@@ -156,8 +183,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Of a mirror, which has its namespaces and no more.
-    pub fn of_mirror(
+    /// Of a server that has its namespaces and no more.
+    pub fn of_namespaces(
         authority: Arc<Authority>,
         namespaces: Vec<Arc<Namespace>>,
         (tcp, mirrors): (Option<SocketAddr>, usize),
@@ -175,6 +202,7 @@ impl Shared {
             snapshots: None,
             store: None,
             wal: None,
+            replication: None,
             batches,
             feeds: Feeds::new(mirrors),
             kept: OnceLock::new(),
@@ -224,7 +252,7 @@ impl Shared {
 
 /// A running server.
 pub struct Server {
-    current: Current,
+    pub(crate) current: Current,
 }
 
 pub(crate) fn random_u64() -> Result<u64> {
@@ -236,14 +264,16 @@ pub(crate) fn random_u64() -> Result<u64> {
 
 /// What namespaces begin with.
 #[derive(Clone, Copy)]
-struct Beginning<'a> {
-    snapshot: Option<&'a Snapshot>,
-    /// What was replayed of the log, on top of the snapshot, in whose place it is.
-    replayed: Option<&'a Mutex<Replayed>>,
+pub(crate) struct Beginning<'a> {
+    pub snapshot: Option<&'a Snapshot>,
+    /// What was replayed of the log, on top of the snapshot, in whose place it is; or what a replica has.
+    pub replayed: Option<&'a Mutex<Replayed>>,
     /// The log that they write.
-    log: Option<&'a ShardsLog>,
+    pub log: Option<&'a ShardsLog>,
     /// Numbers of batches of records.
-    batches: &'a LogControl,
+    pub batches: &'a LogControl,
+    /// The lives of the namespaces that go on.
+    pub lives: &'a [u64],
 }
 
 impl Beginning<'_> {
@@ -274,7 +304,7 @@ impl Beginning<'_> {
 }
 
 /// Begins to serve namespaces, with what there is of them. Also returns the flag that ends their shards.
-fn begin(
+pub(crate) fn begin(
     config: &ServerConfig,
     namespaces: &[&NamespaceConfig],
     beginning: Beginning<'_>,
@@ -300,7 +330,7 @@ fn begin(
         };
         let numbers = Numbers {
             term: authority.term,
-            life: random_u64()?,
+            life: beginning.lives.get(namespace).map_or_else(random_u64, |life| Ok(*life))?,
             hash_seed: beginning.seed(&config_of.name)?,
             incarnation_term,
             first_in_agent: first,
@@ -326,22 +356,8 @@ impl Server {
         if config.mirror.is_some() {
             return mirror::prepare(config);
         }
-        let default = NamespaceConfig {
-            name: DEFAULT.into(),
-            shards: config.shards,
-            memory_bytes: config.memory_bytes,
-            cache: config.cache,
-            rights: config.rights.clone(),
-        };
-        let namespaces: Vec<&NamespaceConfig> = [&default].into_iter().chain(&config.namespaces).collect();
-        // Said before the directory is taken, so that a mistake ends no running server.
-        for (index, namespace) in namespaces.iter().enumerate() {
-            namespace.check()?;
-            if namespaces[..index].iter().any(|other| other.name == namespace.name) {
-                let context = format!("there are two namespaces \"{}\"", namespace.name);
-                return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
-            }
-        }
+        let namespaces = config.all_namespaces()?;
+        let namespaces: Vec<&NamespaceConfig> = namespaces.iter().collect();
         check_access(config)?;
         let shapes: Vec<(&str, usize)> =
             namespaces.iter().map(|namespace| (&namespace.name[..], namespace.shards)).collect();
@@ -386,8 +402,13 @@ impl Server {
             let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64));
             let replayed = replayed.transpose()?.map(Mutex::new);
             let log = log.as_ref().map(|log| &log.shards);
-            let beginning =
-                Beginning { snapshot: restored, replayed: replayed.as_ref(), log, batches: &batches };
+            let beginning = Beginning {
+                snapshot: restored,
+                replayed: replayed.as_ref(),
+                log,
+                batches: &batches,
+                lives: &[],
+            };
             let served = begin(config, &namespaces, beginning, (&authority, incarnation_term), &news)?;
             let replayed = replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"));
             Ok((served, replayed))
@@ -424,6 +445,7 @@ impl Server {
             snapshots,
             store,
             wal,
+            replication: None,
             batches,
             feeds: Feeds::new(config.mirrors),
             kept: OnceLock::new(),
@@ -504,8 +526,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// A mirror whose threads wait for it to be in force.
-    pub(crate) fn of_mirror(
+    /// A server whose threads wait for it to be in force.
+    pub(crate) fn of_serving(
         serving: Serving,
         config: &ServerConfig,
         (listener, asked, reserved): (UnixListener, Option<Asked>, Option<Reserved>),
@@ -524,7 +546,7 @@ impl Prepared {
         self
     }
 
-    /// Takes possession in the place of another one of this process, which shows the same primary.
+    /// Takes possession in the place of another one of this process.
     pub(crate) fn take_over(mut self) -> Result<Serving> {
         self.take_possession()?;
         Ok(self.serving.clone())
@@ -592,7 +614,8 @@ impl Prepared {
     pub fn serve(mut self) -> Result<Server> {
         let reserved = self.reserved.as_ref().map(Reserved::try_clone).transpose()?;
         self.take_possession()?;
-        if self.config.mirror.is_some() {
+        // A replica that has lost its primary is another one when it follows again.
+        if self.config.mirror.as_ref().is_some_and(|mirror| mirror.replica.is_none()) {
             mirror::supervise(&self.config, &self.server.current, (reserved, self.copies.take()))?;
         }
         Ok(Server { current: self.server.current.clone() })

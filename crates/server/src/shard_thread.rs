@@ -19,11 +19,11 @@ use kelix_image::words::full_fence;
 use kelix_image::{
     Committed, Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, features, header_word,
 };
-use kelix_log::LogControl;
 use kelix_log::files::Feed;
+use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
 use kelix_shard::{
-    ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
-    ShardCounters,
+    ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, STREAM_WORDS, Shard,
+    ShardConfig, ShardCounters,
 };
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, Result, TableId, TableKind};
@@ -48,6 +48,9 @@ const LOOKS_FOR_AGENT: u32 = 8;
 const STEPS_A_CLOCK: u32 = 16;
 /// How long followers are given to make room before it is looked for again.
 const BEHIND: Duration = Duration::from_micros(100);
+/// Bytes of the page that says how much stands in a stream.
+pub(crate) const STREAM_HEAD_BYTES: u64 = 4096;
+
 /// Most time between two reports while busy.
 const REPORT: Duration = Duration::from_millis(50);
 
@@ -132,13 +135,20 @@ pub(crate) enum Command {
     Follow(Follow),
     /// Tell no more, and what there is at this moment.
     Cut(Arc<Moment>),
-    /// Tell a mirror all changes from now on, as the shard of this number.
+    /// Tell a mirror all changes from now on, as the shard of this number; a replica also what clients were
+    /// answered.
     Feed {
         shard: usize,
+        to_replica: bool,
         tell: Sender<Fed>,
     },
     /// Tell which record has all that is in memory now.
     Covers {
+        shard: usize,
+        tell: Sender<Fed>,
+    },
+    /// Hold what stands in the stream from now on, and tell which record is the last before that.
+    Hold {
         shard: usize,
         tell: Sender<Fed>,
     },
@@ -185,6 +195,12 @@ pub(crate) struct ShardHandle {
     authority: Arc<Authority>,
     /// For the thread that writes the log, until that takes it.
     log: Mutex<Option<Feed>>,
+    /// Of a primary's: how much its replicas have.
+    pub replicas: Option<ShardLog>,
+    /// All that it does from its beginning on, for replicas that are expected to go on with what they have.
+    expected: Mutex<Vec<(Gatherer, Reader)>>,
+    /// Of a primary's: the memory of its stream, and of the page that says how much stands there.
+    pub stream: Option<(Memfd, Memfd)>,
     /// A mirror's is that of several.
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
@@ -254,7 +270,7 @@ impl ShardHandle {
         let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
         let number = config.number;
         // What it does from here on is in the log, too.
-        config.image.keeps_journal = log.is_some();
+        config.image.keeps_journal = log.is_some_and(|log| !log.of_replicas);
         let new = MemfdSegments::default();
         let source = || Box::new(LoggedSegments::new(new.clone(), number));
         let (segments, mut shard) = match origin {
@@ -269,10 +285,22 @@ impl ShardHandle {
                 (segments, follower.into_shard(config, header_span.clone())?)
             }
         };
-        let log_end = log.map(|ShardsLog { control, durability, .. }| {
+        let (mut log_end, mut replicas, mut expected, mut stream) = (None, None, Vec::new(), None);
+        if let Some(ShardsLog { control, durability, of_replicas, expected: count, .. }) = log {
             let log = control.shard(shard.end());
-            Feed::new(shard.write_log(log.clone(), *durability), log)
-        });
+            if *of_replicas {
+                let (ring, words) = Memfd::create("kelix-stream", STREAM_WORDS as u64 * 8, true)?;
+                let (page, head) = Memfd::create("kelix-stream-head", STREAM_HEAD_BYTES, true)?;
+                shard.replicate(log.clone(), StreamMemory { words, head });
+                (replicas, stream) = (Some(log), Some((ring, page)));
+                expected.extend((0..*count).map(|_| {
+                    let reader = shard.feed(batches);
+                    (Gatherer::new(reader, batches, shard.end()), shard.hold().0)
+                }));
+            } else {
+                log_end = Some(Feed::new(shard.write_log(log.clone(), *durability), log));
+            }
+        }
         let (mut handle, mut thread) = ShardHandle::around(
             shard,
             (header, header_span, segments),
@@ -280,7 +308,8 @@ impl ShardHandle {
             (news, namespace),
             (log.map(|log| log.waker.clone()), batches.clone()),
         )?;
-        handle.log = Mutex::new(log_end);
+        (handle.log, handle.replicas) = (Mutex::new(log_end), replicas);
+        (handle.expected, handle.stream) = (Mutex::new(expected), stream);
         let thread = std::thread::Builder::new()
             .name(format!("kelix-shard-{number}"))
             .spawn(move || {
@@ -348,6 +377,9 @@ impl ShardHandle {
             stop,
             authority,
             log: Mutex::new(None),
+            replicas: None,
+            expected: Mutex::default(),
+            stream: None,
             thread: Arc::default(),
         };
         Ok((handle, thread))
@@ -371,6 +403,16 @@ impl ShardHandle {
     /// What the thread that writes the log needs of it, once.
     pub fn take_log(&self) -> Option<Feed> {
         self.log.lock().expect("no panic under this lock").take()
+    }
+
+    /// All that it has done since it began, for a replica that is expected; and what holds that for it.
+    pub fn take_expected(&self) -> Option<(Gatherer, Reader)> {
+        self.expected.lock().expect("no panic under this lock").pop()
+    }
+
+    /// No more replicas are expected.
+    pub fn expect_none(&self) {
+        self.expected.lock().expect("no panic under this lock").clear();
     }
 
     /// Whether what stands in its memory counts only when it is committed.
@@ -676,8 +718,9 @@ impl ShardThread {
                 Command::Follow(follow) => self.begin_to_tell(follow),
                 Command::Cut(moment) if self.shard.is_mirror() => self.awaited = Some(moment),
                 Command::Cut(moment) => self.cut(&moment),
-                Command::Feed { shard, tell } => self.begin_feed(shard, &tell),
+                Command::Feed { shard, to_replica, tell } => self.begin_feed(shard, to_replica, &tell),
                 Command::Covers { shard, tell } => self.tell_covers(shard, &tell),
+                Command::Hold { shard, tell } => self.hold(shard, &tell),
                 Command::Used { shard, locations, tell } => self.hear(shard, &locations, &tell),
                 // Whoever asked may have stopped waiting.
                 Command::Answer(asker) => drop(asker.send(())),

@@ -17,12 +17,14 @@ mod replay;
 mod reshard;
 mod tail;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
+use kelix_fabric::shm::AUTHORITY_TERM;
 use kelix_image::Committed;
 use kelix_image::words::full_fence;
 use kelix_log::files::{Batch, Directory, FILE_BYTES, Feed, Log, LogWriter};
@@ -30,10 +32,11 @@ use kelix_log::{LogControl, LogSleep, LogState, ShardLog};
 use kelix_shard::Durability;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
+use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
-use crate::authority::Lock;
+use crate::authority::{Authority, Lock};
 use crate::namespace::Namespace;
 use crate::server::Shared;
 use crate::snapshots::BeginError;
@@ -70,16 +73,37 @@ pub struct WalConfig {
     pub until: Option<SystemTime>,
 }
 
-/// Wakes the thread, once there is one.
+/// Wakes the thread, once there is one; or those that feed replicas.
 #[derive(Clone, Default)]
-pub(crate) struct LogWaker(Arc<OnceLock<Thread>>);
+pub(crate) struct LogWaker(Arc<OnceLock<Thread>>, Arc<Mutex<Vec<Weak<OwnedFd>>>>);
 
 impl LogWaker {
-    /// Wakes it.
+    /// Wakes it, or them.
     pub fn wake(&self) {
         if let Some(thread) = self.0.get() {
-            thread.unpark();
+            return thread.unpark();
         }
+        for bell in self.bells().iter().filter_map(Weak::upgrade) {
+            // One that is rung already stays so.
+            let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn bells(&self) -> MutexGuard<'_, Vec<Weak<OwnedFd>>> {
+        self.1.lock().expect("no panic under this lock")
+    }
+
+    /// A descriptor that is readable once others are woken, for whoever waits for something else, too. It is
+    /// read by who waits.
+    pub fn bell(&self) -> Result<Arc<OwnedFd>> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell =
+            bell.map_err(|source| Error::system("feed replica", "no descriptor to wait with", source))?;
+        let bell = Arc::new(bell);
+        let mut bells = self.bells();
+        bells.retain(|bell| bell.strong_count() > 0);
+        bells.push(Arc::downgrade(&bell));
+        Ok(bell)
     }
 }
 
@@ -117,7 +141,8 @@ impl LogFiles {
         store.check_one_writer()?;
         let log = Log::open(Box::new(Directory(store.path().to_path_buf())))?;
         let durability = config.durability;
-        let shards = ShardsLog { control, durability, waker: LogWaker::default() };
+        let shards =
+            ShardsLog { control, durability, waker: LogWaker::default(), of_replicas: false, expected: 0 };
         let directory = store.path().to_path_buf();
         Ok(LogFiles { log, config: config.clone(), directory, store: store.number, of_mirror, shards })
     }
@@ -220,6 +245,20 @@ pub(crate) struct ShardsLog {
     pub control: LogControl,
     pub durability: Durability,
     pub waker: LogWaker,
+    /// What counts is what replicas have; there are no files.
+    pub of_replicas: bool,
+    /// Replicas that are expected to go on with what they have: all is kept for each from the beginning on.
+    pub expected: usize,
+}
+
+impl ShardsLog {
+    /// Of shards whose changes count when replicas have them, and until there are any, at once.
+    pub fn of_replicas(expected: usize, authority: &Authority) -> ShardsLog {
+        let control = LogControl::fenced(authority.page.word(AUTHORITY_TERM), authority.term);
+        control.set_counts_at_once(expected == 0);
+        let (durability, waker) = (Durability::Commit, LogWaker::default());
+        ShardsLog { control, durability, waker, of_replicas: true, expected }
+    }
 }
 
 /// How far the log was written.
@@ -302,7 +341,7 @@ impl Wal {
         }
     }
 
-    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().expect("no panic under this lock")
     }
 

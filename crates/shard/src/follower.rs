@@ -25,6 +25,10 @@ pub struct Follower {
     last_incarnation: u64,
 }
 
+fn senseless() -> Error {
+    Error::new(ErrorKind::Damaged, "follow shard", "what a shard had answered makes no sense")
+}
+
 impl Follower {
     /// Follows a shard of at most so much memory from its first record on.
     pub fn new(source: Box<dyn SegmentSource>, memory_bytes: u64) -> Follower {
@@ -52,19 +56,24 @@ impl Follower {
         (books, kept, position): (&Books, &[u64], &[u64]),
         fill: impl FnOnce(&MemoryMap) -> Result<()>,
     ) -> Result<Follower> {
-        let senseless =
-            || Error::new(ErrorKind::Damaged, "read snapshot", "what a shard had answered makes no sense");
         let mut replica = Replica::of_books(source, u64::MAX / 2, books)?;
         fill(replica.map())?;
         replica.look_for_live();
-        let (applied, mut words) = position.split_first().ok_or_else(senseless)?;
+        let (applied, words) = position.split_first().ok_or_else(senseless)?;
         let mut follower = Follower::of(replica, kept.to_vec(), *applied, books.incarnation);
-        let histories = follower.histories.get_or_insert_default();
+        follower.remember(words)?;
+        Ok(follower)
+    }
+
+    /// Takes note of what clients were answered so far ([`Shard::histories`]), and from now on of what records
+    /// tell of that.
+    pub fn remember(&mut self, mut words: &[u64]) -> Result<()> {
+        let histories = self.histories.insert(BTreeMap::new());
         while !words.is_empty() {
             let history = History::take_words(&mut words).ok_or_else(senseless)?;
             histories.insert(history.number(), history);
         }
-        Ok(follower)
+        Ok(())
     }
 
     /// Passes over what clients were answered from now on: a mirror, which only shows the shard, needs no

@@ -58,15 +58,18 @@ struct Answer {
 const UNSEALED: u64 = u64::MAX;
 
 /// The log of a shard, and the answers that wait for it. Without a log none does, unless a mirror follows.
-#[derive(Default)]
 pub(crate) struct Held {
     log: Option<(ShardLog, Durability)>,
     /// Somebody follows who gathers batches, so that answers wait for their record, too.
     is_mirrored: bool,
     /// Whether writes can be logged, when the step began.
     state: LogState,
-    /// The last record that answers are sent for which wait for the disk.
-    durable: u64,
+    /// What answers are sent for that wait for the disk, or for replicas.
+    committed: Committed,
+    /// Replicas say what is committed, in place of a disk; and another server has taken over, so that nothing
+    /// is answered any more.
+    is_replicated: bool,
+    is_void: bool,
     /// The answers, in the order of their records.
     queue: VecDeque<Answer>,
     /// The last record there was when the step before ended.
@@ -76,10 +79,33 @@ pub(crate) struct Held {
     spare: Vec<FrameBuffer>,
 }
 
+impl Default for Held {
+    fn default() -> Held {
+        Held {
+            log: None,
+            is_mirrored: false,
+            state: LogState::default(),
+            committed: Committed::NONE,
+            is_replicated: false,
+            is_void: false,
+            queue: VecDeque::new(),
+            sealed: 0,
+            wanted: 0,
+            spare: Vec::new(),
+        }
+    }
+}
+
 impl Held {
     /// From now on answers wait for this log.
     pub fn begin(&mut self, log: ShardLog, durability: Durability) {
         self.log = Some((log, durability));
+    }
+
+    /// From now on answers wait for replicas, which say through this log what they have.
+    pub fn begin_replication(&mut self, log: ShardLog) {
+        self.begin(log, Durability::Commit);
+        self.is_replicated = true;
     }
 
     /// From now on answers wait for their record, until nobody follows any more.
@@ -114,6 +140,8 @@ impl Held {
         }
         match &self.log {
             None => Some(Status::NoLog),
+            // Replicas have it in their memory, and no disk does.
+            Some(_) if self.is_replicated && head.durable => Some(Status::NoLog),
             Some(_) if self.state == LogState::Writes => None,
             Some(_) => Some(Status::ReadOnly),
         }
@@ -132,13 +160,19 @@ impl Held {
         self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write });
     }
 
-    /// Looks how much is on the disk: answers that wait for more are not sent before the next look. Returns
-    /// what readers of the memory may believe, where that depends on the disk.
+    /// Looks how much is on the disk, or on replicas: answers that wait for more are not sent before the next
+    /// look. Returns what readers of the memory may believe, where that depends on the disk. `end` is the end
+    /// of what stands in the stream, if it ends with what was sealed last: where that counts at once.
     #[inline]
-    pub fn look_at_disk(&mut self) -> Option<Committed> {
+    pub fn look_at_disk(&mut self, end: impl FnOnce() -> Option<Committed>) -> Option<Committed> {
         let (log, durability) = self.log.as_ref()?;
-        let committed = log.committed();
-        self.durable = committed.record;
+        let at_once = if self.is_replicated && log.counts_at_once() { end() } else { None };
+        let committed = at_once.unwrap_or_else(|| log.committed());
+        // What a shard has committed alone, replicas say later.
+        if committed.record >= self.committed.record {
+            self.committed = committed;
+        }
+        let committed = self.committed;
         let has_failed = log.state() == LogState::Failed;
         (*durability == Durability::Commit).then_some(if has_failed { Committed::ALL } else { committed })
     }
@@ -155,6 +189,9 @@ impl Held {
         // `LogControl::begin_batch`; and before the load of the sleep, with the one in
         // `LogControl::announce`.
         full_fence();
+        if let Some((log, _)) = self.log.as_ref().filter(|_| self.is_replicated) {
+            self.is_void = log.control().is_void();
+        }
         for answer in self.queue.iter_mut().rev().take_while(|answer| answer.sequence == UNSEALED) {
             answer.sequence = reached.covers;
             // Others may stand behind it that wait for less.
@@ -163,7 +200,7 @@ impl Held {
             }
         }
         let Some((log, _)) = &self.log else { return false };
-        let waits = Some(self.wanted).filter(|sequence| *sequence > self.durable);
+        let waits = Some(self.wanted).filter(|sequence| *sequence > self.committed.record);
         if let Some(sequence) = waits {
             log.want(sequence);
         }
@@ -179,17 +216,18 @@ impl Held {
     pub fn has_news(&self) -> bool {
         let Some((log, _)) = &self.log else { return false };
         let Some(first) = self.queue.front() else { return false };
-        first.is_durable && (log.durable() >= first.sequence || log.state() == LogState::Failed)
+        let at_once = self.is_replicated && !self.is_void && log.counts_at_once();
+        first.is_durable && (at_once || log.durable() >= first.sequence || log.state() == LogState::Failed)
     }
 
     /// Takes the next answer that can be sent, for whom it is, and the record that has all that it tells of;
     /// its frame goes back with [`Held::give_back`].
     pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer, u64)> {
         let Answer { sequence, is_durable, is_write, id, .. } = *self.queue.front()?;
-        let reached = if is_durable { self.durable } else { in_stream };
+        let reached = if is_durable { self.committed.record } else { in_stream };
         let has_failed = || self.log.as_ref().is_some_and(|(log, _)| log.state() == LogState::Failed);
         let has_failed = is_durable && sequence > reached && has_failed();
-        if sequence > reached && !has_failed {
+        if sequence > reached && !has_failed || self.is_void {
             return None;
         }
         let mut answer = self.queue.pop_front().expect("just looked at");

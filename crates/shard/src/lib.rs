@@ -47,6 +47,7 @@ pub use datasets::{GenerationReport, NumberCounts, Order, Stage};
 pub use follower::Follower;
 pub use held::Durability;
 pub use kelix_index::{ModelCounts, OrderedCounts};
+pub use recorder::STREAM_WORDS;
 pub use reshard::{Carried, SourceShard, TargetShard};
 pub use shard::{ClientParameters, Now, Progress, Shard, ShardConfig, ShardCounters};
 pub use streams::Streams;

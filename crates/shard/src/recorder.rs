@@ -17,14 +17,14 @@
 //!    ([`Recorder::end_following`]).
 
 use kelix_image::{Journal, event};
-use kelix_log::{BATCHES_OLD, Lag, LogControl, Reader, Record, RecordHead, Stream};
+use kelix_log::{BATCHES_OLD, Lag, LogControl, Reader, Record, RecordHead, Stream, StreamMemory};
 use kelix_types::mark;
 
 use crate::datasets::Datasets;
 use crate::store::Store;
 
 /// Words of the stream: some 100,000 small puts.
-const STREAM_WORDS: usize = 2 << 20;
+pub const STREAM_WORDS: usize = 2 << 20;
 
 /// How far a shard's changes have come.
 #[derive(Clone, Copy)]
@@ -57,6 +57,8 @@ pub(crate) struct Recorder {
     batches: Option<LogControl>,
     /// A log is written of these batches.
     is_logged: bool,
+    /// Replicas follow, or may at any time: records are counted also while none does.
+    is_replicated: bool,
     /// Some client is told of records.
     is_told: bool,
     /// Records are those of the shard that is shown.
@@ -108,6 +110,15 @@ impl Recorder {
         self.is_logged = true;
     }
 
+    /// Records are counted from now on, whether anybody follows or not, for these batches; followers find them
+    /// in this memory.
+    pub fn begin_replication(&mut self, store: &Store, batches: &LogControl, stream: StreamMemory) {
+        self.begin_batches(batches);
+        self.is_replicated = true;
+        self.stream = Some(Stream::over(stream));
+        store.image.journal().keep(true);
+    }
+
     /// Clients are told of records from now on.
     pub fn begin_to_tell(&mut self) {
         self.is_told = true;
@@ -141,7 +152,7 @@ impl Recorder {
     pub fn follow(&mut self, store: &Store, lag: Lag) -> Reader {
         if !self.retells {
             // Clients were told of the next record, for what was in none.
-            if self.stream.is_none() && self.is_told {
+            if self.stream.is_none() && self.is_told && !self.is_replicated {
                 begin_record(&mut self.sequence, store);
             }
             store.image.journal().keep(true);
@@ -151,9 +162,15 @@ impl Recorder {
         stream.follow(lag, self.unsent.len())
     }
 
-    /// Whether somebody has begun to follow, and not been seen to end.
-    pub fn is_followed(&self) -> bool {
-        self.stream.is_some()
+    /// Holds what stands in the stream behind what was sealed.
+    pub fn hold(&mut self) -> Reader {
+        let stream = self.stream.as_mut().expect("a shard with replicas");
+        stream.follow(Lag::Wait, self.unsent.len())
+    }
+
+    /// Whether what changes is noted: somebody has begun to follow, and not been seen to end, or may begin.
+    pub fn keeps_notes(&self) -> bool {
+        self.stream.is_some() || self.is_replicated
     }
 
     /// The next record follows this one.
@@ -212,12 +229,26 @@ impl Recorder {
         (self.stream, self.unsent, self.causes) = (None, Vec::new(), Vec::new());
     }
 
+    /// Counts a record that nobody is told of.
+    fn count_step(&mut self, store: &Store, datasets: &mut Datasets) {
+        let journal = store.image.journal();
+        if journal.words() > 0 || datasets.take_changed() {
+            begin_record(&mut self.sequence, store);
+            journal.take(|_| {});
+        }
+        self.causes.clear();
+    }
+
     fn seal_step(&mut self, store: &Store, datasets: &mut Datasets) {
         let journal = store.image.journal();
         let is_followed = self.stream.as_mut().is_some_and(Stream::is_followed);
-        if !is_followed {
+        if !is_followed && !self.is_replicated {
             self.end_following(store);
             return;
+        }
+        if !is_followed {
+            self.unsent.clear();
+            return self.count_step(store, datasets);
         }
         if self.is_behind() && !self.push_unsent() {
             return;

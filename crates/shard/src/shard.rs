@@ -4,7 +4,7 @@ use crate::follower::Follower;
 use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::{Books, Committed, Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
-use kelix_log::{Lag, LogControl, Reader, Record, ShardLog};
+use kelix_log::{Lag, LogControl, Reader, Record, ShardLog, StreamMemory};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::{Expiry, RequestHead, View, control::Caller};
 
@@ -349,7 +349,12 @@ impl Shard {
     pub(crate) fn end_record(&mut self, fabric: &mut impl Mailbox) -> bool {
         self.recorder.seal(&self.store, &mut self.datasets);
         // Readers of the memory are told what is on the disk before answers say so.
-        if let Some(committed) = self.clients.held.look_at_disk() {
+        let Shard { recorder, store, .. } = self;
+        let end = || {
+            let (record, incarnation) = (recorder.sequence(), store.image.last_incarnation().0);
+            (!recorder.is_behind()).then_some(Committed { record, incarnation })
+        };
+        if let Some(committed) = self.clients.held.look_at_disk(end) {
             self.store.image.commit(committed);
         }
         self.clients.end_record(fabric, self.recorder.reached(&self.store))
@@ -367,6 +372,22 @@ impl Shard {
         self.recorder.begin_log(log.control());
         self.clients.held.begin(log, durability);
         self.follow(Lag::Wait)
+    }
+
+    /// Changes count from now on when replicas have them, as this log says; or as soon as they stand in the
+    /// stream, in this memory, where the log says so ([`LogControl::counts_at_once`]). Answers wait for that,
+    /// and readers of the memory do.
+    pub fn replicate(&mut self, log: ShardLog, stream: StreamMemory) {
+        self.store.image.begin_commits(self.sequence());
+        self.recorder.begin_replication(&self.store, log.control(), stream);
+        self.clients.held.begin_replication(log);
+    }
+
+    /// What stands in the stream behind this moment is held from now on, and the shard waits where there is no
+    /// room for more. Returns the last record before, too.
+    pub fn hold(&mut self) -> (Reader, u64) {
+        self.seal();
+        (self.recorder.hold(), self.sequence())
     }
 
     /// What a mirror applies from now on is logged, in batches of this control.
@@ -393,7 +414,7 @@ impl Shard {
     /// Somebody is told of all changes from now on, a record a step.
     pub fn follow(&mut self, lag: Lag) -> Reader {
         // What somebody copies who begins now has all that was noted so far.
-        if self.recorder.is_followed() {
+        if self.recorder.keeps_notes() {
             self.seal();
         }
         self.recorder.follow(&self.store, lag)
@@ -453,7 +474,12 @@ impl Shard {
     /// The last record, and what clients that may ask again were answered: what a snapshot of this moment has
     /// to tell those who go on behind it with the log.
     pub fn position(&self) -> Vec<u64> {
-        let mut words = vec![self.sequence()];
+        [&[self.sequence()], &self.histories()[..]].concat()
+    }
+
+    /// What clients that may ask again were answered.
+    pub fn histories(&self) -> Vec<u64> {
+        let mut words = Vec::new();
         self.clients.histories().into_iter().for_each(|history| history.put_words(&mut words));
         words
     }

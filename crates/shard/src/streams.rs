@@ -103,6 +103,30 @@ impl Streams {
         of.cut = of.cut.max(sequence);
     }
 
+    /// All records count that are whole, but such as come behind one of another shard that is not among them,
+    /// and those behind such. An error: what has come are no records.
+    pub fn cut_whole(&mut self) -> Result<()> {
+        let mut ends: Vec<u64> = self.shards.iter().map(|of| of.applied).collect();
+        let mut at: Vec<usize> = self.shards.iter().map(|of| of.taken).collect();
+        loop {
+            let mut has_moved = false;
+            for shard in 0..self.shards.len() {
+                while let Some((record, behind)) = Record::split(&self.shards[shard].words[at[shard]..])? {
+                    if self.comes_before(shard, &record, &ends)? {
+                        break;
+                    }
+                    (ends[shard], has_moved) = (record.head.sequence, true);
+                    at[shard] = self.shards[shard].words.len() - behind.len();
+                }
+            }
+            if !has_moved {
+                break;
+            }
+        }
+        self.shards.iter_mut().zip(ends).for_each(|(of, end)| of.cut = of.cut.max(end));
+        Ok(())
+    }
+
     /// The last record of a shard that was applied.
     pub fn applied(&self, shard: usize) -> u64 {
         self.shards[shard].applied
@@ -191,11 +215,17 @@ impl Streams {
     /// Whether a record comes behind one of another shard that was not applied yet. What says so stands first
     /// in it.
     fn waits(&self, shard: usize, record: &Record<'_>) -> Result<bool> {
+        let applied: Vec<u64> = self.shards.iter().map(|of| of.applied).collect();
+        self.comes_before(shard, record, &applied)
+    }
+
+    /// Whether a record comes behind one of another shard that is behind these.
+    fn comes_before(&self, shard: usize, record: &Record<'_>, ends: &[u64]) -> Result<bool> {
         for note in Notes::new(record.notes) {
             let Note::Event(event::AFTER, words) = note else { break };
             let &[other, sequence] = words else { return Err(wrong("a cause")) };
-            let cause = self.shards.get(other as usize).filter(|_| other as usize != shard);
-            if cause.ok_or_else(|| wrong("a cause"))?.applied < sequence {
+            let cause = ends.get(other as usize).filter(|_| other as usize != shard);
+            if *cause.ok_or_else(|| wrong("a cause"))? < sequence {
                 return Ok(true);
             }
         }

@@ -25,6 +25,8 @@ pub const FEATURE_MIRROR: u64 = 2;
 pub const FEATURE_HINTS: u64 = 1 << 32;
 /// Client: each answer is to tell the record that has all that the answer tells of. Server: it does so.
 pub const FEATURE_SEQUENCES: u64 = 1 << 33;
+/// Server: what it has answered its successor knows, which goes on with the same life of the store.
+pub const FEATURE_REPLICATED: u64 = 1 << 34;
 
 /// Longest name under which a mirror follows.
 pub const MIRROR_NAME_BYTES_MAX: usize = 255;
@@ -40,6 +42,9 @@ pub enum Purpose {
     Verbs,
     /// To follow all changes, as a mirror does, over TCP.
     Follow,
+    /// The same, as a replica: the number of the caller is that of the member of the cluster, and what the
+    /// replica has counts.
+    Replicate,
 }
 
 /// Who asks for a session, if it may have to connect again and ask for the same once more.
@@ -109,6 +114,9 @@ pub enum Frame {
     Attached { memory_bytes: u64, lineage: u64, resumes: bool, primary: String },
     /// Mirror, directly behind Welcome: where the server is that it follows, which takes writes.
     Primary { address: String },
+    /// Server, to a replica on its host, directly behind Welcome, for each shard: so many bytes of memory in
+    /// which all changes of the shard stand before they count, and the page that says up to where.
+    Stream { shard: u16, bytes: u64 },
 }
 
 /// How far somebody has followed the shards of a namespace.
@@ -185,6 +193,7 @@ impl Frame {
                     Purpose::Statistics => 2,
                     Purpose::Verbs => 3,
                     Purpose::Follow => 4,
+                    Purpose::Replicate => 5,
                 });
                 out.extend(caller.map_or(0, |caller| caller.number).to_le_bytes());
                 out.push(u8::from(caller.is_some_and(|caller| caller.again)));
@@ -306,6 +315,11 @@ impl Frame {
                 out.extend(address.as_bytes());
                 22
             }
+            Frame::Stream { shard, bytes } => {
+                out.extend(shard.to_le_bytes());
+                out.extend(bytes.to_le_bytes());
+                23
+            }
         };
         (kind, out)
     }
@@ -333,6 +347,7 @@ impl Frame {
                     2 => Purpose::Statistics,
                     3 => Purpose::Verbs,
                     4 => Purpose::Follow,
+                    5 => Purpose::Replicate,
                     _ => return None,
                 };
                 let caller = match (from.u64()?, from.bool()?) {
@@ -417,6 +432,7 @@ impl Frame {
                 Frame::Attached { memory_bytes, lineage, resumes, primary }
             }
             22 => Frame::Primary { address: String::from_utf8(from.rest()).ok()? },
+            23 => Frame::Stream { shard: from.u16()?, bytes: from.u64()? },
             _ => return None,
         };
         from.0.is_empty().then_some(frame)
@@ -469,6 +485,7 @@ mod tests {
                 primary: "store:7117".into(),
             },
             Frame::Primary { address: "store:7117".into() },
+            Frame::Stream { shard: 1, bytes: 4096 },
         ]
     }
 
@@ -529,6 +546,7 @@ mod tests {
         let attached = [&[0, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 1][..], b"store:7117"].concat();
         assert_eq!(all()[20].encode(), (21, attached));
         assert_eq!(all()[21].encode(), (22, b"store:7117".to_vec()));
+        assert_eq!(all()[22].encode(), (23, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]
@@ -575,6 +593,13 @@ mod tests {
         let follow = Frame::Hello { versions, features, purpose, caller, namespace };
         assert_eq!(follow.encode().1[4..13], [0, 0, 0, 0, 2, 0, 0, 0, 4]);
         assert_eq!(Frame::decode(1, &follow.encode().1), Some(follow));
+        let Frame::Hello { versions, features, namespace, .. } = greeting(None, "") else {
+            unreachable!("a greeting");
+        };
+        let (purpose, caller) = (Purpose::Replicate, Some(Caller { number: 7, again: false }));
+        let replicate = Frame::Hello { versions, features, purpose, caller, namespace };
+        assert_eq!(replicate.encode().1[12..], [5, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Frame::decode(1, &replicate.encode().1), Some(replicate));
         let long = greeting(None, &"n".repeat(NAMESPACE_BYTES_MAX + 1)).encode();
         assert_eq!(Frame::decode(1, &long.1), None);
     }

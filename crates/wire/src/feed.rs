@@ -39,6 +39,17 @@ pub enum FeedPart {
     /// Primary: a lineage, whose records come next, and the last record before them of each shard: all up to
     /// there count. Numbers of tables that were dropped before may be given again from here on.
     Lineage = 9,
+    /// Primary, to replicas: a piece of what clients of a shard were answered that may ask again, behind a
+    /// word that is 1 in the last piece and else 0. Between the books and anything else.
+    Histories = 10,
+    /// Primary, to replicas: a number, and the last record of each shard that was told before
+    /// ([`FeedPlacing`]).
+    Placing = 11,
+    /// Replica: that number, and whether it has mapped the primary's streams: all records up to there have
+    /// come ([`FeedPlaced`]).
+    Placed = 12,
+    /// Primary, to replicas: where in the shard's stream, in words, the records begin that come next.
+    Position = 13,
 }
 
 impl FeedPart {
@@ -54,6 +65,10 @@ impl FeedPart {
             7 => FeedPart::Used,
             8 => FeedPart::UseEpoch,
             9 => FeedPart::Lineage,
+            10 => FeedPart::Histories,
+            11 => FeedPart::Placing,
+            12 => FeedPart::Placed,
+            13 => FeedPart::Position,
             _ => return None,
         })
     }
@@ -70,15 +85,24 @@ pub struct FeedBooks {
     pub kept: Vec<u64>,
 }
 
+/// Words as those of frames that come one after the other, each behind a word that says whether it is the
+/// last.
+pub fn pieces(words: &[u64]) -> Vec<Vec<u64>> {
+    let mut frames: Vec<_> = words.chunks(PIECE_WORDS).map(|piece| [&[0], piece].concat()).collect();
+    match frames.last_mut() {
+        Some(last) => last[0] = 1,
+        None => frames.push(vec![1]),
+    }
+    frames
+}
+
 impl FeedBooks {
     /// The words of the frames that bring the books, one after the other.
     pub fn frames(&self) -> Vec<Vec<u64>> {
         let mut words = vec![self.sequence, self.books.len() as u64];
         words.extend_from_slice(&self.books);
         words.extend_from_slice(&self.kept);
-        let mut frames: Vec<_> = words.chunks(PIECE_WORDS).map(|piece| [&[0], piece].concat()).collect();
-        frames.iter_mut().last().expect("there are two words at least")[0] = 1;
-        frames
+        pieces(&words)
     }
 
     /// Adds the words of a frame to those that came before. `None`: they are no piece. `Some(true)`: it was
@@ -120,6 +144,50 @@ impl FeedCut {
         let [question, lag_ns, sequences @ ..] = words else { return None };
         let sequences = (sequences.len() == shards).then(|| sequences.to_vec())?;
         Some(FeedCut { question: *question, lag_ns: *lag_ns, sequences })
+    }
+}
+
+/// Where a replica is to say that all has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FeedPlacing {
+    /// What it says then; numbers count up from 1.
+    pub number: u64,
+    /// Each shard's last record.
+    pub sequences: Vec<u64>,
+}
+
+impl FeedPlacing {
+    /// The words of its frame.
+    pub fn words(&self) -> Vec<u64> {
+        [&[self.number], &self.sequences[..]].concat()
+    }
+
+    /// Reads a frame's words; `None` if they are not those of a feed of so many shards.
+    pub fn of(words: &[u64], shards: usize) -> Option<FeedPlacing> {
+        let (number, sequences) = words.split_first()?;
+        (sequences.len() == shards).then(|| FeedPlacing { number: *number, sequences: sequences.to_vec() })
+    }
+}
+
+/// All has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FeedPlaced {
+    /// The number of the question.
+    pub number: u64,
+    /// The replica has the primary's streams in its memory, and finds there what comes later.
+    pub is_near: bool,
+}
+
+impl FeedPlaced {
+    /// The words of its frame.
+    pub fn words(self) -> [u64; 2] {
+        [self.number, u64::from(self.is_near)]
+    }
+
+    /// Reads a frame's words; `None` if they make no sense.
+    pub fn of(words: &[u64]) -> Option<FeedPlaced> {
+        let &[number, near @ 0..=1] = words else { return None };
+        Some(FeedPlaced { number, is_near: near == 1 })
     }
 }
 
@@ -180,7 +248,21 @@ mod tests {
         {
             assert_eq!((FeedPart::of(7 + number as u32), part as usize), (Some(part), 7 + number));
         }
-        assert_eq!((FeedPart::of(0), FeedPart::of(10)), (None, None));
+        for (number, part) in
+            [FeedPart::Histories, FeedPart::Placing, FeedPart::Placed].into_iter().enumerate()
+        {
+            assert_eq!((FeedPart::of(10 + number as u32), part as usize), (Some(part), 10 + number));
+        }
+        assert_eq!((FeedPart::of(13), FeedPart::Position as usize), (Some(FeedPart::Position), 13));
+        let placed = FeedPlaced { number: 3, is_near: true };
+        assert_eq!((placed.words(), FeedPlaced::of(&[3, 1])), ([3, 1], Some(placed)));
+        assert_eq!((FeedPlaced::of(&[3]), FeedPlaced::of(&[3, 2])), (None, None));
+        assert_eq!((FeedPart::of(0), FeedPart::of(14)), (None, None));
+        let placing = FeedPlacing { number: 3, sequences: vec![9, 10] };
+        assert_eq!(placing.words(), [3, 9, 10]);
+        assert_eq!(FeedPlacing::of(&placing.words(), 2), Some(placing));
+        assert_eq!((FeedPlacing::of(&[], 0), FeedPlacing::of(&[3, 9], 2)), (None, None));
+        assert_eq!((pieces(&[]), pieces(&[7])), (vec![vec![1]], vec![vec![1, 7]]));
     }
 
     #[test]

@@ -126,6 +126,7 @@ fn set(config: &mut ServerConfig, option: &str) {
                 name: "test".into(),
                 memory_bytes: None,
                 retry_for: Duration::from_secs(20),
+                replica: None,
             });
         }
         "retry" => {

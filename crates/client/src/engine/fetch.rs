@@ -156,8 +156,10 @@ impl Fetch {
                     // READs over a connection that broke are lost.
                     let anew = std::mem::replace(&mut self.ways, *ways) != *ways;
                     let from = (self.known, anew);
-                    let Some(end) = engine.connection.advance(transport, read, key, landing, from)? else {
-                        return Ok(None);
+                    let end = match engine.connection.advance(transport, read, key, landing, from) {
+                        Ok(Some(end)) => end,
+                        Ok(None) => return Ok(None),
+                        Err(error) => return self.go_on_elsewhere(engine, error),
                     };
                     landing.pointer = read.pointer;
                     match end {
@@ -168,13 +170,27 @@ impl Fetch {
                 }
                 State::Unsent | State::Ended => return Ok(None),
                 State::Asked(id) => {
-                    let Some(answer) = engine.arrived(*id)? else { return Ok(None) };
+                    let answer = match engine.arrived(*id) {
+                        Ok(Some(answer)) => answer,
+                        Ok(None) => return Ok(None),
+                        Err(error) => return self.go_on_elsewhere(engine, error),
+                    };
                     if let Some(exists) = self.take(engine, key, landing, answer)? {
                         return Ok(Some(exists));
                     }
                 }
             }
         }
+    }
+
+    /// After an error: where another server goes on with what this one had, that one is to be asked.
+    #[cold]
+    fn go_on_elsewhere(&mut self, engine: &Engine, error: Error) -> Result<Option<bool>> {
+        if !engine.goes_on_elsewhere(&error) {
+            return Err(error);
+        }
+        self.state = State::Unsent;
+        Ok(None)
     }
 
     /// Goes on as [`Fetch::advance`] does, also behind READs that are done as soon as they are posted:
@@ -649,7 +665,9 @@ impl Engine {
     /// is within reach. Reads look further from then on.
     pub fn is_alone(&mut self, table: TableId, error: &Error) -> bool {
         let gone = self.connection.server == LOST && error.kind() == ErrorKind::Unavailable;
+        // A successor may be about to begin that knows better.
         let alone = gone
+            && !self.transport.is_replicated()
             && table.kind().is_ordered()
             && self.transport.reads_directly()
             && self.transport.path() != Path::Message;

@@ -177,6 +177,8 @@ impl Engine {
             return self.check_mirrored(answer);
         }
         match self.transport.in_force(answer.station) {
+            // A write that was answered is known to whoever has taken over.
+            Some(false) if answer.is_of_write() && self.transport.is_replicated() => Ok(answer),
             Some(false) => Err(self.connection.superseded().with_effect(Effect::Unknown)),
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),

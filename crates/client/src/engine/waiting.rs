@@ -114,7 +114,8 @@ impl Engine {
         let deadline = self.connection.options.timeout;
         let shards = if self.transport.awaits_shards() { self.transport.shards() } else { 0 };
         if (0..shards).any(|shard| self.transport.in_force(shard) == Some(false)) {
-            return Err(self.connection.superseded());
+            let error = self.connection.superseded();
+            return self.recover(patience, error);
         }
         if waited >= deadline {
             self.note_progress(patience, waited);
@@ -139,7 +140,8 @@ impl Engine {
         if self.transport.fabric.is_broken(self.transport.peer(0)) && !took {
             // A server that was superseded ends its connections, too.
             if self.transport.awaits_shards() && self.transport.in_force(0) == Some(false) {
-                return Err(self.connection.superseded());
+                let error = self.connection.superseded();
+                return self.recover(patience, error);
             }
             self.connection.detached = true;
             let error = self.gone();
@@ -196,7 +198,8 @@ impl Engine {
     /// error; or this session is one that goes on, and tries to connect again.
     #[cold]
     pub fn recover(&mut self, patience: &mut Patience, error: Error) -> Result<()> {
-        let Some(caller) = self.connection.caller.filter(|_| is_passing(&error)) else { return Err(error) };
+        let goes_on = is_passing(&error) || self.goes_on_elsewhere(&error);
+        let Some(caller) = self.connection.caller.filter(|_| goes_on) else { return Err(error) };
         let now_ns = self.transport.fabric.now_ns();
         // A connection that is lost early leaves nothing of the time for the answer.
         let ends_ns = now_ns.saturating_add(nanoseconds(self.connection.options.retry_for));
@@ -213,6 +216,14 @@ impl Engine {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Whether an error says that another server has taken over which knows all that this one has answered: what
+    /// was not answered can be asked there.
+    pub fn goes_on_elsewhere(&self, error: &Error) -> bool {
+        self.connection.caller.is_some()
+            && error.kind() == ErrorKind::Superseded
+            && self.transport.is_replicated()
     }
 
     /// Connects once more to the server that was lost, and asks again for what it has not answered.

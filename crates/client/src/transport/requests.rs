@@ -44,6 +44,11 @@ impl Answer {
         self.location.map(|location| Pointer { location, incarnation })
     }
 
+    /// Whether it answers a request that may have changed something.
+    pub fn is_of_write(&self) -> bool {
+        self.write
+    }
+
     pub fn version(&self) -> Option<Version> {
         self.present.then_some(Version(self.version))
     }

@@ -23,9 +23,10 @@ use kelix_image::MemoryMap;
 use kelix_log::{Gatherer, LogState, ShardLog};
 use kelix_types::{Error, ErrorKind, Place};
 use kelix_wire::control::{Frame, StreamPosition};
-use kelix_wire::feed::{FEED_WORDS_MAX, FeedAsk, FeedBooks, FeedCut, FeedPart};
+use kelix_wire::feed::{FEED_WORDS_MAX, FeedAsk, FeedBooks, FeedCut, FeedPart, FeedPlaced, pieces};
 use tracing::{info, warn};
 
+use super::placing::{PlacedEnd, Placing};
 use super::used::Uses;
 use super::{End, Fed, Mirror, Stage};
 use crate::server::Shared;
@@ -41,6 +42,8 @@ const STALL: Duration = Duration::from_secs(30);
 /// Pause between two looks at the streams: while records come, and the longest while none do.
 const NAP: Duration = Duration::from_micros(300);
 const NAP_MAX: Duration = Duration::from_millis(5);
+/// The same where shards wake the thread.
+const NAP_OF_REPLICA: Duration = Duration::from_millis(50);
 /// Words of memory in one frame, and frames between two looks at the streams.
 const PIECE_WORDS: usize = FEED_WORDS_MAX - 1;
 const PIECES: usize = 16;
@@ -55,17 +58,35 @@ const CLOSE_WORDS: usize = 1 << 17;
 const CUTS_MAX: usize = 1024;
 
 type Stretches = VecDeque<(Place, u64)>;
+/// What a shard has told that lets changes be taken: its books, for a replica what clients were answered, and
+/// where memory is in use.
+type Begun = (FeedBooks, Vec<u64>, Stretches);
 
-/// Feeds a mirror until it ends, which wants memory at a rate, or what is behind its position.
+/// Feeds a mirror until it ends, which wants memory at a rate, or what is behind its position; or a replica,
+/// which is a member of the cluster with a boot number.
 pub(super) fn feed(
     shared: &Arc<Shared>,
     mirror: &Mirror,
     link: FeedLink,
-    (copy_rate, position): (u64, Option<StreamPosition>),
+    (copy_rate, position, boot): (u64, Option<StreamPosition>, Option<u64>),
 ) {
     info!(mirror = mirror.name, address = %mirror.address, "a mirror attaches");
+    let placing = boot.map(|boot| match &shared.replication {
+        Some(replication) => {
+            let placing = Placing::new(shared, replication, &mirror.namespace, boot);
+            placing.map_err(|error| error.to_string())
+        }
+        None => Err("this server is not the primary of a cluster".into()),
+    });
+    let placing = match placing.transpose() {
+        Ok(placing) => placing,
+        Err(why) => return mirror.say_end(link, refused(why)),
+    };
     let (tell, told) = channel();
-    let logs = shared.wal.as_ref().map(|wal| wal.committed_by(&mirror.namespace)).unwrap_or_default();
+    let logs = match &shared.wal {
+        Some(wal) => wal.committed_by(&mirror.namespace),
+        None => mirror.namespace.shards.iter().filter_map(|shard| shard.replicas.clone()).collect(),
+    };
     let shards = mirror.namespace.shards.len();
     let mut feeding = Feeding {
         shared,
@@ -90,13 +111,15 @@ pub(super) fn feed(
         },
         progressed: (Instant::now(), 0),
         asked: None,
+        placing,
     };
     let Err(end) = feeding.run(position.as_ref());
     if let End::Refused(_) = &end {
         // What was said last is told, as far as the mirror takes it in: it may go on behind that.
         let _ = feeding.gather().and_then(|_| feeding.tell_cuts());
     }
-    let Feeding { link, gatherers, .. } = feeding;
+    let Feeding { link, gatherers, placing, .. } = feeding;
+    placing.into_iter().for_each(|placing| placing.end(shared));
     // Shards tell no more changes that nobody follows, once they look.
     drop(gatherers);
     mirror.namespace.shards.iter().for_each(ShardHandle::wake);
@@ -149,6 +172,8 @@ struct Feeding<'a> {
     progressed: (Instant, u64),
     /// When the mirror last asked, if it has.
     asked: Option<Instant>,
+    /// Of a replica.
+    placing: Option<Placing>,
 }
 
 fn refused(why: impl Into<String>) -> End {
@@ -163,11 +188,14 @@ fn of_stream(error: &Error) -> End {
     }
 }
 
-/// Whether a cut may be told, where it waits for these logs of all shards, or of none. A log that has failed
+/// Whether a cut may be told, where it waits for these logs of all shards, or of none. What stands in
+/// the streams may count at once. A log that has failed
 /// is waited for no more: those who read at the primary do not, either.
 fn counts(logs: &[ShardLog], cut: &FeedCut) -> bool {
     let mut shards = logs.iter().zip(&cut.sequences);
-    shards.all(|(log, sequence)| log.durable() >= *sequence || log.state() == LogState::Failed)
+    shards.all(|(log, sequence)| {
+        log.durable() >= *sequence || log.counts_at_once() || log.state() == LogState::Failed
+    })
 }
 
 /// What a turn left to do.
@@ -185,29 +213,68 @@ impl Feeding<'_> {
     /// Goes on until there is a reason to end.
     fn run(&mut self, position: Option<&StreamPosition>) -> Result<std::convert::Infallible, End> {
         let mirror = self.mirror;
-        match self.log_behind(position) {
-            Some((wal, tail)) => self.catch_up(&wal, tail)?,
-            None => {
+        let resumption = match (&mut self.placing, position) {
+            (Some(placing), Some(position)) => placing.resume(self.shared, position),
+            _ => None,
+        };
+        match (resumption, self.log_behind(position)) {
+            (Some((words, gatherers)), _) => self.resume(&words, gatherers)?,
+            (None, Some((wal, tail))) => self.catch_up(&wal, tail)?,
+            (None, None) => {
                 self.begin_to_copy()?;
                 self.copy_aside()?;
             }
         }
         mirror.progress().stage = Stage::Following;
+        self.ask_whether_placed();
         let mut nap = NAP;
         loop {
             match self.turn()? {
                 Left::Nothing => nap = (nap * 2).min(NAP_MAX),
                 Left::More | Left::Records => nap = NAP,
             }
-            self.link.wait(nap);
+            match &self.placing {
+                None => self.link.wait(nap),
+                Some(placing) => {
+                    if placing.is_quiet() {
+                        self.ask_whether_placed();
+                        continue;
+                    }
+                    if placing.is_near() {
+                        // Nobody waits for this thread.
+                        self.link.wait(nap);
+                        continue;
+                    }
+                    let has_more = || self.gatherers.iter().any(Gatherer::has_more);
+                    placing.rest(&mut self.link, NAP_OF_REPLICA, has_more);
+                }
+            }
         }
+    }
+
+    /// Asks a replica to say when all has come that it was told.
+    fn ask_whether_placed(&mut self) {
+        if let Some(placing) = &mut self.placing {
+            let end = |of: &Gatherer| PlacedEnd { record: of.last(), position: of.position() };
+            placing.ask(&mut self.link, self.gatherers.iter().map(end).collect());
+        }
+    }
+
+    /// Tells a replica where in the stream the records stand that come next.
+    fn tell_position(&mut self, shard: usize) {
+        let position = self.gatherers[shard].position();
+        self.link.push(FeedPart::Position as u32, shard as u8, &[position]);
     }
 
     /// Tells the mirror what it is given.
     fn greet(&mut self, resumes: bool) {
         let segments = self.mirror.namespace.shards.iter().flat_map(|shard| shard.segments.list());
         let memory_bytes = segments.map(|segment| segment.memory.bytes()).sum();
-        let lineage = self.shared.wal.as_ref().map_or(0, |wal| wal.lineage());
+        let lineage = match (&self.shared.wal, &self.shared.replication) {
+            (Some(wal), _) => wal.lineage(),
+            (None, Some(replication)) => replication.lineage(),
+            (None, None) => 0,
+        };
         let mirrored = self.mirror.namespace.mirrored.as_ref();
         let primary = mirrored.map_or_else(String::new, |of| of.primary.clone());
         let (kind, bytes) = Frame::Attached { memory_bytes, lineage, resumes, primary }.encode();
@@ -215,21 +282,23 @@ impl Feeding<'_> {
     }
 
     /// Lets all shards tell changes, and takes what they tell from now on.
-    fn begin(&mut self) -> Result<Vec<(FeedBooks, Stretches)>, End> {
+    fn begin(&mut self) -> Result<Vec<Begun>, End> {
         let shards = &self.mirror.namespace.shards;
         for (shard, handle) in shards.iter().enumerate() {
-            handle.command(Command::Feed { shard, tell: self.copying.tell.clone() });
+            let (tell, to_replica) = (self.copying.tell.clone(), self.placing.is_some());
+            handle.command(Command::Feed { shard, to_replica, tell });
         }
         let mut began: Vec<_> = shards.iter().map(|_| None).collect();
         while began.iter().any(Option::is_none) {
-            if let Some(Fed::Began { shard, books, stretches, gatherer }) = self.hear(PATIENCE)? {
-                began[shard] = Some((books, stretches, gatherer));
+            if let Some(Fed::Began { shard, books, histories, stretches, gatherer }) = self.hear(PATIENCE)? {
+                began[shard] = Some((books, histories, stretches, gatherer));
             }
         }
-        let began = began.into_iter().flatten().enumerate().map(|(shard, (books, stretches, gatherer))| {
+        let began = began.into_iter().flatten().enumerate();
+        let began = began.map(|(shard, (books, histories, stretches, gatherer))| {
             self.last.sequences[shard] = books.sequence;
             self.gatherers.push(*gatherer);
-            (books, Stretches::from(stretches))
+            (books, histories, Stretches::from(stretches))
         });
         let began = began.collect();
         self.mirror.progress().taken.clone_from(&self.last.sequences);
@@ -240,15 +309,39 @@ impl Feeding<'_> {
     fn begin_to_copy(&mut self) -> Result<(), End> {
         self.greet(false);
         let mut of = 0;
-        for (shard, (books, stretches)) in self.begin()?.into_iter().enumerate() {
+        for (shard, (books, histories, stretches)) in self.begin()?.into_iter().enumerate() {
             of += stretches.iter().map(|(_, bytes)| bytes).sum::<u64>();
             self.copying.left.push(stretches);
             for frame in books.frames() {
                 self.make_room()?;
                 self.link.push(FeedPart::Books as u32, shard as u8, &frame);
             }
+            if self.placing.is_some() {
+                for frame in pieces(&histories) {
+                    self.make_room()?;
+                    self.link.push(FeedPart::Histories as u32, shard as u8, &frame);
+                }
+                self.tell_position(shard);
+            }
         }
         self.mirror.progress().of = of;
+        self.tells_records = true;
+        Ok(())
+    }
+
+    /// Tells a replica that goes on with what it has what it lacks, and then what shards tell.
+    fn resume(&mut self, words: &[Vec<u64>], gatherers: Vec<Gatherer>) -> Result<(), End> {
+        self.greet(true);
+        self.last.sequences = gatherers.iter().map(|gatherer| gatherer.last().record).collect();
+        self.mirror.progress().taken.clone_from(&self.last.sequences);
+        self.gatherers = gatherers;
+        for (shard, words) in words.iter().enumerate() {
+            for words in words.chunks(FEED_WORDS_MAX) {
+                self.make_room()?;
+                self.link.push(FeedPart::Records as u32, shard as u8, words);
+            }
+            self.tell_position(shard);
+        }
         self.tells_records = true;
         Ok(())
     }
@@ -279,7 +372,7 @@ impl Feeding<'_> {
                 break;
             }
         }
-        let began_at: Vec<u64> = self.begin()?.into_iter().map(|(books, _)| books.sequence).collect();
+        let began_at: Vec<u64> = self.begin()?.into_iter().map(|(books, ..)| books.sequence).collect();
         wal.write_up_to(&mirror.namespace, &began_at)?;
         self.tell_log(wal, &mut tail, Some(&began_at))?;
         if tail.sequences != began_at {
@@ -343,6 +436,13 @@ impl Feeding<'_> {
         self.link.flush();
         let shards = self.last.sequences.len();
         while let Some(frame) = self.link.receive() {
+            if let (Some(FeedPart::Placed), Some(placing)) = (FeedPart::of(frame.part), &mut self.placing) {
+                let placed = FeedPlaced::of(frame.words);
+                if !placed.is_some_and(|placed| placing.take(self.shared, placed)) {
+                    return Err(refused("it has what it was not told"));
+                }
+                continue;
+            }
             if FeedPart::of(frame.part) == Some(FeedPart::Used) {
                 if !self.uses.take(&self.mirror.namespace.shards, frame.shard.into(), frame.words) {
                     return Err(refused("what was read makes no sense"));
@@ -371,6 +471,9 @@ impl Feeding<'_> {
             self.progressed = (Instant::now(), moved);
         } else if since.elapsed() > STALL {
             return Err(refused("it takes nothing in"));
+        }
+        if self.placing.as_ref().is_some_and(Placing::is_late) {
+            return Err(refused("it takes too long to say what it has"));
         }
         // What is sent to a host that has gone the system takes in, and tries for a quarter of an hour to
         // have it arrive.
@@ -401,6 +504,7 @@ impl Feeding<'_> {
         let has_come = self.gather()?;
         self.tell_cuts()?;
         let has_more = self.copy()?;
+        self.join();
         self.link.flush();
         Ok(match (has_more, has_come) {
             (true, _) => Left::More,
@@ -442,10 +546,26 @@ impl Feeding<'_> {
         let cut = FeedCut { question, lag_ns, sequences };
         if (cut.question, &cut.sequences) != (self.last.question, &self.last.sequences) {
             self.mirror.progress().taken.clone_from(&cut.sequences);
+            let has_records = cut.sequences != self.last.sequences;
             self.cuts.push_back(cut.clone());
             self.last = cut;
+            if has_records {
+                self.ask_whether_placed();
+            }
         }
         Ok(has_come)
+    }
+
+    /// Has what a replica that follows has count, and hears what shards have sealed before that.
+    fn join(&mut self) {
+        let is_following = self.mirror.progress().stage == Stage::Following;
+        let Some(placing) = self.placing.as_mut().filter(|_| is_following) else { return };
+        placing.join(self.shared, &self.mirror.namespace, &self.copying.tell);
+        while let Ok(fed) = self.copying.told.try_recv() {
+            if let Fed::Holds { shard, sequence, hold } = fed {
+                placing.note_held(self.shared, (shard, hold), sequence);
+            }
+        }
     }
 
     /// Tells the last cut that counts.
@@ -506,6 +626,9 @@ impl Feeding<'_> {
 
     /// Copies some memory, and says where what was copied is whole. Whether more can be copied now.
     fn copy(&mut self) -> Result<bool, End> {
+        if self.copying.whole >= self.copying.left.len() {
+            return Ok(false);
+        }
         while let Ok(Fed::Covers { shard, sequence }) = self.copying.told.try_recv() {
             self.link.push(FeedPart::Copied as u32, shard as u8, &[sequence]);
             self.copying.whole += 1;

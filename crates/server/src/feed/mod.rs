@@ -6,6 +6,7 @@
 //! for a mirror: one that is too slow is let go, and told so. Of a mirror that has gone nothing is left.
 
 mod feeding;
+mod placing;
 mod used;
 
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::tcp::FeedLink;
-use kelix_log::Gatherer;
+use kelix_log::{Gatherer, Reader};
 use kelix_types::{Error, Place};
 use kelix_wire::control::StreamPosition;
 use kelix_wire::feed::{FeedAsk, FeedBooks};
@@ -32,9 +33,18 @@ const LAST_FAREWELL: Duration = Duration::from_secs(1);
 /// What a shard tells whoever feeds a mirror.
 pub(crate) enum Fed {
     /// All changes behind the books' record can be taken. These stretches of memory hold something.
-    Began { shard: usize, books: FeedBooks, stretches: Vec<(Place, u64)>, gatherer: Box<Gatherer> },
+    Began {
+        shard: usize,
+        books: FeedBooks,
+        /// What clients were answered, where a replica is fed.
+        histories: Vec<u64>,
+        stretches: Vec<(Place, u64)>,
+        gatherer: Box<Gatherer>,
+    },
     /// All that stood in its memory when it was asked is in the records up to this one.
     Covers { shard: usize, sequence: u64 },
+    /// What stands in its stream behind this record is held.
+    Holds { shard: usize, sequence: u64, hold: Reader },
 }
 
 /// What a mirror is given.
@@ -141,6 +151,8 @@ pub(crate) struct Attach {
     pub copy_rate: u64,
     /// What it has already.
     pub position: Option<StreamPosition>,
+    /// Of a replica: the number of the member of the cluster.
+    pub boot: Option<u64>,
 }
 
 /// All mirrors of a server.
@@ -155,6 +167,11 @@ impl Feeds {
     /// Of a server that so many may follow at once.
     pub fn new(most: usize) -> Feeds {
         Feeds { most, attached: Mutex::default(), is_over: AtomicBool::new(false) }
+    }
+
+    /// Whether the server ends.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
     }
 
     /// Those whose threads have not ended.
@@ -195,7 +212,7 @@ impl Feeds {
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
         (link, address): (FeedLink, SocketAddr),
-        Attach { name, copy_rate, position }: Attach,
+        Attach { name, copy_rate, position, boot }: Attach,
     ) {
         // It stands in logs, statistics and labels of metrics.
         let name = name.replace(char::is_control, "\u{fffd}");
@@ -216,7 +233,7 @@ impl Feeds {
             return link.refuse(&why, |_| true);
         }
         let (shared_too, its) = (shared.clone(), mirror.clone());
-        let feed = move || feeding::feed(&shared_too, &its, link, (copy_rate, position));
+        let feed = move || feeding::feed(&shared_too, &its, link, (copy_rate, position, boot));
         match std::thread::Builder::new().name("kelix-feed".into()).spawn(feed) {
             Ok(thread) => attached.push(Attached { mirror, thread }),
             Err(error) => warn!(%error, %address, "no thread for a mirror: its connection ends"),

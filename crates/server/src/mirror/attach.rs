@@ -7,16 +7,19 @@ use std::time::{Duration, Instant};
 use kelix_fabric::host_clock_ns;
 use kelix_fabric::tcp::{FeedLink, Greeting};
 use kelix_fabric::verbs::{self, Offer, VerbsStream};
+use kelix_log::StreamMemory;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
-    DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURES_NEEDED, Frame, Purpose, StreamPosition,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURES_NEEDED, Frame, Purpose,
+    StreamPosition,
 };
+use kelix_wire::feed::{FeedPart, FeedPlaced};
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, View};
 use tracing::info;
 
 use super::copies::{Kept, Source};
 use super::intake::{Intake, Shadow};
-use super::{FeedFabric, MirrorConfig};
+use super::{FeedFabric, MirrorConfig, streams};
 use crate::server::random_u64;
 
 /// How long the primary may take to answer while the two get to know each other.
@@ -51,6 +54,8 @@ pub(crate) struct Attached {
     pub next: Option<(u64, u64)>,
     /// The number of the last question to the primary.
     pub question: u64,
+    /// Of a replica: the primary's streams.
+    pub streams: Vec<StreamMemory>,
 }
 
 /// What a mirror has of a namespace, and in which life of it; none, if nobody has used it.
@@ -66,6 +71,7 @@ pub(crate) struct Resumed {
     pub lineage: u64,
     pub writes_go_to: String,
     pub is_cache: bool,
+    pub streams: Vec<StreamMemory>,
 }
 
 /// What came of attaching.
@@ -133,6 +139,7 @@ struct Greeted {
     features: u64,
     view: View,
     life: u64,
+    term: u64,
 }
 
 fn greet(config: &MirrorConfig, fabric: FeedFabric, namespace: &str) -> Result<Greeted> {
@@ -148,11 +155,12 @@ fn greet(config: &MirrorConfig, fabric: FeedFabric, namespace: &str) -> Result<G
     let hello = Frame::Hello {
         versions: SPOKEN,
         features: 0,
-        purpose: Purpose::Follow,
-        caller: None,
+        purpose: if config.replica.is_some() { Purpose::Replicate } else { Purpose::Follow },
+        caller: config.replica.as_ref().map(|of| Caller { number: of.boot, again: false }),
         namespace: namespace.into(),
     };
-    let Frame::Welcome { version, features, view, life, .. } = ask(primary, &mut greeting, &hello)? else {
+    let Frame::Welcome { version, features, view, life, term, .. } = ask(primary, &mut greeting, &hello)?
+    else {
         return Err(failed(ErrorKind::Protocol, primary, "it did not greet"));
     };
     let strange = features & FEATURES_NEEDED & !(FEATURE_COMMITS | FEATURE_MIRROR) != 0;
@@ -165,7 +173,7 @@ fn greet(config: &MirrorConfig, fabric: FeedFabric, namespace: &str) -> Result<G
         FeedFabric::Verbs => Some(connect_stream(config, &mut greeting, came_to)?),
         FeedFabric::Tcp => None,
     };
-    Ok(Greeted { greeting, stream, features, view, life })
+    Ok(Greeted { greeting, stream, features, view, life, term })
 }
 
 /// Attaches to a namespace, and copies it, unless what is behind the past can be had. `ends` is asked now and
@@ -187,7 +195,11 @@ pub(crate) fn attach(
             Ok(greeted)
         })?,
     };
-    let Greeted { mut greeting, stream, features, view, life } = greeted;
+    let Greeted { mut greeting, stream, features, view, life, term } = greeted;
+    let streams = match &config.replica {
+        Some(replica) => streams::receive(replica, namespace, (term, view.shards()))?,
+        None => Vec::new(),
+    };
     let (of_life, position) = past.map_or((None, None), |Past { life, position }| (life, Some(position)));
     let of_lineage = position.as_ref().map(|position| position.lineage);
     let (asked_ns, name) = (host_clock_ns(false), config.name.clone());
@@ -206,7 +218,7 @@ pub(crate) fn attach(
     }
     let link = greeting.into_feed_link().over_verbs(stream);
     if resumes && of_lineage.is_some() {
-        let resumed = Resumed { link, life, lineage, writes_go_to, is_cache };
+        let resumed = Resumed { link, life, lineage, writes_go_to, is_cache, streams };
         return Ok(Joined::Resumed(Box::new(resumed)));
     }
     let of_shard = config.memory_bytes.map_or(u64::MAX / 2, |bytes| bytes / view.shards() as u64);
@@ -223,7 +235,11 @@ pub(crate) fn attach(
         is_cache,
         next: None,
         question: 0,
+        streams,
     };
+    if config.replica.is_some() {
+        attached.intake.keep_backlogs();
+    }
     attached.copy(primary, memory_bytes, ends)?;
     Ok(Joined::Copied(Box::new(attached)))
 }
@@ -249,6 +265,7 @@ impl Attached {
                 is_cache: false,
                 next: None,
                 question: 0,
+                streams: Vec::new(),
             }
         });
         of.collect()
@@ -267,8 +284,9 @@ impl Attached {
     }
 
     /// Goes on over another connection, with the records behind those that were applied.
-    pub fn resume(&mut self, Resumed { link, life, lineage, writes_go_to, is_cache }: Resumed) {
-        self.link = Some(link);
+    pub fn resume(&mut self, resumed: Resumed) {
+        let Resumed { link, life, lineage, writes_go_to, is_cache, streams } = resumed;
+        (self.link, self.streams) = (Some(link), streams);
         self.intake.resume();
         (self.writes_go_to, self.is_cache) = (writes_go_to, is_cache);
         if self.lineage == lineage {
@@ -288,6 +306,14 @@ impl Attached {
         Ok(())
     }
 
+    /// This one goes on in the primary's place: nothing more comes of that one, and all counts that has come, or
+    /// stands in its streams.
+    pub fn take_over(&mut self) -> Result<()> {
+        self.link = None;
+        self.intake.count_placed();
+        self.intake.take_streams(&std::mem::take(&mut self.streams))
+    }
+
     /// Takes in what has come, without waiting. `false`: nothing had.
     pub fn receive(&mut self) -> Result<bool> {
         let Some(link) = &mut self.link else { return Ok(false) };
@@ -300,6 +326,11 @@ impl Attached {
             let Some(frame) = link.receive() else { break };
             self.intake.take(usize::from(frame.shard), frame.part, frame.words)?;
             came = true;
+        }
+        if let Some(number) = self.intake.take_placed() {
+            let placed = FeedPlaced { number, is_near: !self.streams.is_empty() };
+            link.push(FeedPart::Placed as u32, 0, &placed.words());
+            link.flush();
         }
         match link.over() {
             Some(why) => Err(Error::new(ErrorKind::Unavailable, "follow", why.to_string()).with_retry(true)),

@@ -11,11 +11,12 @@
 
 use kelix_fabric::shm::MemfdSegments;
 use kelix_image::Books;
-use kelix_log::Record;
+use kelix_log::{Record, StreamMemory};
 use kelix_shard::{Follower, Streams};
 use kelix_types::{Error, ErrorKind, Place, Result};
-use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart};
+use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart, FeedPlacing};
 
+use super::backlog::Backlog;
 use crate::shard_thread::LoggedSegments;
 
 /// Words of records of a shard that wait for a cut, at most: some hundred times what a primary keeps.
@@ -34,6 +35,10 @@ pub(crate) struct Shadow {
 struct Part {
     /// Pieces of the books, before the last one has come.
     books: Vec<u64>,
+    /// The same of what clients were answered.
+    histories: Vec<u64>,
+    /// Of a replica: where in the primary's stream, in words, the records stand that come next.
+    position: Option<u64>,
     shadow: Option<Shadow>,
     /// The record with which what was copied is whole, once all was.
     whole_at: Option<u64>,
@@ -50,6 +55,12 @@ pub(crate) struct Intake {
     memory_bytes: u64,
     /// Words of memory that were copied.
     copied_words: u64,
+    /// Of a replica: the last records of each shard that were applied.
+    backlogs: Option<Vec<Backlog>>,
+    /// Of a replica: the last question whether all has come, and the last record of each shard before it; and
+    /// which one was answered.
+    placing: Option<FeedPlacing>,
+    placed: u64,
     /// The last question that a cut has answered, and how old that was at its side.
     answered: (u64, u64),
     /// The lineage of what comes next, for which this one has to begin anew first.
@@ -66,7 +77,27 @@ impl Intake {
     pub fn new(shards: usize, memory_bytes: u64) -> Intake {
         let parts = (0..shards).map(|_| Part::default()).collect();
         let streams = Streams::new(shards);
-        Intake { parts, streams, memory_bytes, copied_words: 0, answered: (0, 0), next_lineage: None }
+        Intake {
+            parts,
+            streams,
+            memory_bytes,
+            copied_words: 0,
+            backlogs: None,
+            placing: None,
+            placed: 0,
+            answered: (0, 0),
+            next_lineage: None,
+        }
+    }
+
+    /// Of a replica, which may go on in the primary's place: it keeps the last records that it applies.
+    pub fn keep_backlogs(&mut self) {
+        self.backlogs = Some(self.parts.iter().map(|_| Backlog::default()).collect());
+    }
+
+    /// The last records of each shard that were applied, where they were kept.
+    pub fn take_backlogs(&mut self) -> Vec<Backlog> {
+        self.backlogs.take().unwrap_or_default()
     }
 
     /// Of shards whose memory is there already.
@@ -105,7 +136,37 @@ impl Intake {
     /// What comes from now on begins behind the records that were applied.
     pub fn resume(&mut self) {
         self.streams.resume();
+        (self.placing, self.placed) = (None, 0);
         self.next_lineage = None;
+    }
+
+    /// Takes what stands in the primary's streams behind what came, of each shard: all records that are whole
+    /// count, but such as come behind one of another shard that is not there. They were told later than this
+    /// one took over, and to nobody.
+    pub fn take_streams(&mut self, streams: &[StreamMemory]) -> Result<()> {
+        let lost = || wrong("streams");
+        for (shard, (part, stream)) in self.parts.iter().zip(streams).enumerate() {
+            let mut words = Vec::new();
+            stream.read_behind(part.position.ok_or_else(lost)?, &mut words).ok_or_else(lost)?;
+            self.streams.push(shard, &words);
+        }
+        if streams.is_empty() { Ok(()) } else { self.streams.cut_whole() }
+    }
+
+    /// The number of the last question whether all has come, if that was not answered yet: all has.
+    pub fn take_placed(&mut self) -> Option<u64> {
+        let number = self.placing.as_ref().map(|placing| placing.number).filter(|of| *of > self.placed)?;
+        self.placed = number;
+        Some(number)
+    }
+
+    /// All that came before the last question counts, since this one goes on in the primary's place: whoever
+    /// has seen it at the primary is to find it here. What came behind was told to nobody.
+    pub fn count_placed(&mut self) {
+        let Some(placing) = self.placing.take() else { return };
+        for (shard, sequence) in placing.sequences.into_iter().enumerate() {
+            self.streams.cut(shard, sequence);
+        }
     }
 
     /// The lineage of what comes next, if all of one has come: nothing more is to be taken in.
@@ -138,6 +199,18 @@ impl Intake {
             }
             return Ok(());
         }
+        if known == FeedPart::Placing {
+            let placing = FeedPlacing::of(words, self.parts.len());
+            let placing = placing.filter(|placing| {
+                let before = self.placing.as_ref();
+                before.is_none_or(|before| {
+                    let mut sequences = before.sequences.iter().zip(&placing.sequences);
+                    before.number < placing.number && sequences.all(|(before, of)| before <= of)
+                })
+            });
+            self.placing = Some(placing.ok_or_else(|| wrong("a question"))?);
+            return Ok(());
+        }
         if known == FeedPart::Lineage {
             let (lineage, ends) = words.split_first().ok_or_else(|| wrong("a lineage"))?;
             if ends.len() != self.parts.len() || !self.is_whole() {
@@ -155,6 +228,7 @@ impl Intake {
                     self.streams.begin(shard, sequence);
                 }
             }
+            FeedPart::Histories => of.take_histories(words)?,
             FeedPart::Copy => {
                 let (place, words) = words.split_first().ok_or_else(|| wrong("memory"))?;
                 let shadow = of.shadow.as_mut().filter(|_| of.whole_at.is_none());
@@ -170,13 +244,23 @@ impl Intake {
                     let context = "the primary sends records that never count";
                     return Err(Error::new(ErrorKind::Protocol, "follow", context));
                 }
+                of.position = of.position.map(|position| position + words.len() as u64);
                 self.streams.push(shard, words);
             }
+            FeedPart::Position => match words {
+                &[position] => of.position = Some(position),
+                _ => return Err(wrong("a position")),
+            },
             FeedPart::UseEpoch => match words {
                 &[epoch] => of.use_epoch = Some(epoch),
                 _ => return Err(wrong("an epoch of use")),
             },
-            FeedPart::Cut | FeedPart::Lineage | FeedPart::Ask | FeedPart::Used => {
+            FeedPart::Cut
+            | FeedPart::Lineage
+            | FeedPart::Placing
+            | FeedPart::Placed
+            | FeedPart::Ask
+            | FeedPart::Used => {
                 return Err(wrong("a frame"));
             }
         }
@@ -219,7 +303,7 @@ impl Intake {
 
     /// Has all records applied that count.
     pub fn apply_all(&mut self, mut apply: impl FnMut(usize, &Record<'_>) -> Result<()>) -> Result<()> {
-        while !self.streams.apply(usize::MAX, &mut apply)? {}
+        while !self.apply(usize::MAX, &mut apply)? {}
         Ok(())
     }
 
@@ -228,13 +312,33 @@ impl Intake {
     pub fn apply(
         &mut self,
         words: usize,
-        apply: impl FnMut(usize, &Record<'_>) -> Result<()>,
+        mut apply: impl FnMut(usize, &Record<'_>) -> Result<()>,
     ) -> Result<bool> {
-        self.streams.apply(words, apply)
+        let Intake { streams, backlogs, .. } = self;
+        streams.apply(words, |shard, record| {
+            apply(shard, record)?;
+            if let Some(backlogs) = backlogs {
+                backlogs[shard].note(record);
+            }
+            Ok(())
+        })
     }
 }
 
 impl Part {
+    /// Takes a piece of what clients were answered, behind the books.
+    fn take_histories(&mut self, words: &[u64]) -> Result<()> {
+        let is_last = FeedBooks::gather(&mut self.histories, words);
+        let shadow = self.shadow.as_mut().filter(|_| self.whole_at.is_none());
+        let (Some(is_last), Some(shadow), true) = (is_last, shadow, self.histories.len() <= BOOKS_MAX) else {
+            return Err(wrong("answers"));
+        };
+        if is_last {
+            shadow.follower.remember(&std::mem::take(&mut self.histories))?;
+        }
+        Ok(())
+    }
+
     /// Takes a piece of the books. With the last one come memory, and the record behind which others follow.
     fn take_books(&mut self, shard: usize, words: &[u64], memory_bytes: u64) -> Result<Option<u64>> {
         let is_last = FeedBooks::gather(&mut self.books, words);

@@ -11,16 +11,20 @@
 //!             other images and under another term, before any record of that server is applied
 //! copies      what it keeps on its own disk, and begins with
 //! standing    how it is doing
+//! streams     of a replica: the primary's streams, in memory
 //! ```
 
 mod attach;
+mod backlog;
 pub(crate) mod copies;
 mod intake;
 mod standing;
+mod streams;
 mod thread;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
@@ -47,10 +51,12 @@ use crate::shard_thread::{LoggedSegments, News, ShardHandle, ShardThread};
 use crate::snapshots::Snapshots;
 use crate::store::term_of_clock;
 use crate::wal::ShardsLog;
-use attach::{Attached, Joined, Past, Resumed};
+use attach::{Joined, Past, Resumed};
 use copies::{Copies, Kept};
 use thread::MirrorThread;
 
+pub(crate) use attach::Attached;
+pub(crate) use backlog::Backlog;
 pub(crate) use intake::Shadow;
 pub(crate) use standing::Standing;
 
@@ -88,6 +94,17 @@ pub struct MirrorConfig {
     pub memory_bytes: Option<u64>,
     /// For how long to try if the primary cannot be reached to begin with.
     pub retry_for: Duration,
+    /// Be a replica of a cluster's primary.
+    pub replica: Option<ReplicaConfig>,
+}
+
+/// How a mirror counts for its primary.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaConfig {
+    /// The number by which the cluster's view names this member.
+    pub boot: u64,
+    /// The run directory of whoever is primary, on this host.
+    pub run: PathBuf,
 }
 
 /// Between two tries to attach, at first and at most.
@@ -204,8 +221,29 @@ fn keep(
     Ok(Copy { followed, kept: Some(kept), batches })
 }
 
-fn standing(of: &Namespace) -> &Standing {
+pub(crate) fn standing(of: &Namespace) -> &Standing {
     &of.mirrored.as_ref().expect("a mirror's namespace").standing
+}
+
+/// Of a replica that has lost its primary: follows another one that was chosen, behind what it has. An error,
+/// which may pass: it cannot yet; else it has to copy.
+pub(crate) fn follow_chosen(config: &MirrorConfig, namespaces: &[Arc<Namespace>]) -> Result<()> {
+    let copies = || {
+        Error::new(ErrorKind::Unavailable, "follow", "the chosen primary does not go on with what is here")
+    };
+    let resume = |(index, of): (usize, &Arc<Namespace>)| {
+        let past = past(of).ok_or_else(copies)?;
+        match attach::attach(config, &config.namespaces[index], Some(past), &|| true)? {
+            Joined::Resumed(resumed) => Ok(resumed),
+            Joined::Copied(_) => Err(copies()),
+        }
+    };
+    let resumed: Vec<_> = namespaces.iter().enumerate().map(resume).collect::<Result<_>>()?;
+    for (of, resumed) in namespaces.iter().zip(resumed) {
+        standing(of).resume(*resumed);
+        of.shards[0].wake();
+    }
+    Ok(())
 }
 
 /// What a mirror has of a namespace whose primary is lost, if it is good.
@@ -336,7 +374,7 @@ fn prepare_with(
     let listener = authority.listen()?;
     let tcp = reserved.as_ref().map(Reserved::address);
     authority.note_address(tcp)?;
-    let mut shared = Shared::of_mirror(authority, namespaces, (tcp, config.mirrors), batches);
+    let mut shared = Shared::of_namespaces(authority, namespaces, (tcp, config.mirrors), batches);
     let (mut asked, mut writer) = (None, None);
     if let Some(Kept { store, snapshots, log, replayed, begun }) = kept {
         store.write(&config.directory)?;
@@ -350,7 +388,7 @@ fn prepare_with(
     if let (Some(wal), Some((writer, ends))) = (&shared.wal, writer) {
         wal.start(&shared, writer, ends)?;
     }
-    Prepared::of_mirror(Serving { shared, stop }, config, (listener, asked, reserved), received)
+    Prepared::of_serving(Serving { shared, stop }, config, (listener, asked, reserved), received)
 }
 
 /// Does everything that the start of a mirror may fail at: copies the memory of its primary, and makes
@@ -371,14 +409,19 @@ pub(crate) fn prepare(config: &ServerConfig) -> Result<Prepared> {
     Ok(prepare_with(config, authority, copy, reserved)?.with_copies(copies))
 }
 
-/// Takes up what there is of all namespaces, to go on with that in another life of them. `None`: it is not to
-/// be had, and has to be copied. In either case nobody else applies anything any more.
-fn take_up(namespaces: &[Arc<Namespace>]) -> Option<Vec<Attached>> {
-    let is_good = |of: &Arc<Namespace>| !standing(of).is_lost() || standing(of).may_resume();
-    let taken = namespaces.iter().all(is_good).then(|| {
+/// Whether what there is of a namespace can be gone on with.
+pub(crate) fn is_good(of: &Namespace) -> bool {
+    !standing(of).is_lost() || standing(of).may_resume()
+}
+
+/// Takes up what there is of all namespaces, to go on with that in another life of them; or where this one is
+/// `chosen` to be primary, in the same, with all that came and may count. `None`: it is not to be had, and has to
+/// be copied. In either case nobody else applies anything any more.
+pub(crate) fn take_up(namespaces: &[Arc<Namespace>], chosen: bool) -> Option<Vec<Attached>> {
+    let taken = namespaces.iter().all(|of| is_good(of)).then(|| {
         let ask = |of: &Arc<Namespace>| {
             let (to, given_up) = channel();
-            standing(of).give_up(to);
+            standing(of).give_up(to, chosen);
             of.shards[0].wake();
             given_up
         };
@@ -457,7 +500,7 @@ fn go_on(
             return false;
         }
         if namespaces.iter().any(|of| standing(of).has_life_ended()) {
-            match take_up(namespaces) {
+            match take_up(namespaces, false) {
                 Some(attached) => break attached,
                 None => continue,
             }

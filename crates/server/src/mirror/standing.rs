@@ -22,12 +22,14 @@ pub(crate) struct Standing {
     /// As of when all is here; 0: not known yet.
     fresh_ns: AtomicU64,
     reads: AtomicU64,
+    /// How often something came of the primary.
+    heard: AtomicU64,
     rate: Mutex<Rate>,
     stop: (Mutex<Option<Stop>>, Condvar),
     /// For the thread that applies records, what it is to do.
     orders: Mutex<Orders>,
-    /// Set when it is to give up, since it looks for that at all times.
-    gives_up: AtomicBool,
+    /// Set when it is to give up, or to detach, since it looks for that at all times.
+    has_orders: AtomicBool,
 }
 
 /// Why nothing is applied.
@@ -45,7 +47,16 @@ struct Orders {
     /// To take records from another connection.
     resume: Option<Resumed>,
     /// To give all up that there is.
-    give_up: Option<Sender<Attached>>,
+    give_up: Option<Successor>,
+    /// To follow the primary no more, for this reason.
+    detach: Option<&'static str>,
+}
+
+/// To whom all is given up that there is.
+pub(crate) struct Successor {
+    pub to: Sender<Attached>,
+    /// It goes on in the primary's place, so that what came counts, whoever else has it.
+    pub is_chosen: bool,
 }
 
 /// What was applied until a moment, and how much a second before that.
@@ -63,10 +74,11 @@ impl Standing {
             bytes: AtomicU64::new(0),
             fresh_ns: AtomicU64::new(0),
             reads: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             rate: Mutex::new(Rate { since: Instant::now(), bytes: 0, bytes_a_second: 0.0 }),
             stop: Default::default(),
             orders: Mutex::default(),
-            gives_up: AtomicBool::new(false),
+            has_orders: AtomicBool::new(false),
         }
     }
 
@@ -90,6 +102,16 @@ impl Standing {
     pub fn lag_ns(&self) -> Option<u64> {
         let fresh_ns = self.fresh_ns.load(Ordering::Relaxed);
         (fresh_ns > 0).then(|| host_clock_ns(false).saturating_sub(fresh_ns))
+    }
+
+    /// Something came of the primary.
+    pub fn note_heard(&self) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often something came of it.
+    pub fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// Its clients have read so often.
@@ -156,14 +178,25 @@ impl Standing {
     }
 
     /// Has the thread end, and give up what there is.
-    pub fn give_up(&self, to: Sender<Attached>) {
-        self.orders().give_up = Some(to);
-        self.gives_up.store(true, Ordering::Release);
+    pub fn give_up(&self, to: Sender<Attached>, is_chosen: bool) {
+        self.orders().give_up = Some(Successor { to, is_chosen });
+        self.has_orders.store(true, Ordering::Release);
+    }
+
+    /// Has the thread follow the primary no more, as one that is lost.
+    pub fn detach(&self, why: &'static str) {
+        self.orders().detach = Some(why);
+        self.has_orders.store(true, Ordering::Release);
+    }
+
+    /// Why the primary is to be followed no more, once.
+    pub fn take_detach(&self) -> Option<&'static str> {
+        if self.has_orders.load(Ordering::Acquire) { self.orders().detach.take() } else { None }
     }
 
     /// To whom everything is to be given up, once.
-    pub fn take_successor(&self) -> Option<Sender<Attached>> {
-        if self.gives_up.load(Ordering::Acquire) { self.orders().give_up.take() } else { None }
+    pub fn take_successor(&self) -> Option<Successor> {
+        if self.has_orders.load(Ordering::Acquire) { self.orders().give_up.take() } else { None }
     }
 
     /// For statistics, with the last record of each shard that was applied.

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::host_clock_ns;
@@ -14,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tracing::{info, warn};
 
 use super::attach::Attached;
-use super::standing::Standing;
+use super::standing::{Standing, Successor};
 use super::until_ns;
 use crate::authority::Authority;
 use crate::shard_thread::ShardThread;
@@ -79,6 +78,9 @@ impl MirrorThread {
             if successor.is_some() {
                 break;
             }
+            if let Some(why) = self.standing.take_detach().filter(|_| self.attached.link.is_some()) {
+                self.lose(Error::new(ErrorKind::Unavailable, "follow", why).with_retry(true));
+            }
             // All shards come to the moment of a snapshot where nothing is missing, and none goes on before.
             if !self.is_retelling && self.shards.iter().all(ShardThread::awaits_cut) {
                 self.cut();
@@ -107,6 +109,12 @@ impl MirrorThread {
                 self.idle(next_ns, &feed, asked_for.elapsed() < LOOKS);
             }
         }
+        if successor.as_ref().is_some_and(|successor: &Successor| successor.is_chosen) {
+            if let Err(error) = self.attached.take_over().and_then(|()| self.apply(usize::MAX)) {
+                warn!(%error, "what came of the primary makes no sense");
+                successor = None;
+            }
+        }
         // Whoever writes a log is left with nothing that lacks its causes.
         while self.is_retelling && self.apply(usize::MAX).is_ok() {
             for shard in &mut self.shards {
@@ -120,13 +128,13 @@ impl MirrorThread {
     }
 
     /// Gives all up that there is, to be shown by somebody else.
-    fn give_up(self, successor: &Sender<Attached>) {
+    fn give_up(self, successor: &Successor) {
         let MirrorThread { mut attached, shards, standing, authority, stop, .. } = self;
         let shadows: Vec<_> = shards.into_iter().enumerate().filter_map(|(at, of)| of.give_up(at)).collect();
         attached.fresh_ns = standing.fresh_ns();
         match attached.begin_life(shadows) {
             // The supervisor may have stopped waiting, and copies the memory.
-            Ok(()) => drop(successor.send(attached)),
+            Ok(()) => drop(successor.to.send(attached)),
             Err(error) => warn!(%error, "what this mirror has cannot be gone on with"),
         }
         // A server whose threads end is over, and this one's memory is read until the next one is in force.
@@ -179,7 +187,11 @@ impl MirrorThread {
     /// Takes in what has come, and applies some of it. `false`: there was nothing.
     fn follow(&mut self, feed: &mut Feed) -> Result<bool> {
         let came = if self.attached.link.is_some() {
-            self.attached.receive()?
+            let came = self.attached.receive()?;
+            if came {
+                self.standing.note_heard();
+            }
+            came
         } else if self.lost.is_some() {
             false
         } else {

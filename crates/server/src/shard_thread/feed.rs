@@ -11,15 +11,23 @@ use crate::feed::Fed;
 
 impl ShardThread {
     /// Tells what it keeps beside its memory and where that is, and lets all changes from now on be taken.
-    pub(super) fn begin_feed(&mut self, shard: usize, tell: &Sender<Fed>) {
+    pub(super) fn begin_feed(&mut self, shard: usize, to_replica: bool, tell: &Sender<Fed>) {
         let reader = self.shard.feed(&self.batches);
         let sequence = self.shard.sequence();
         let last = Committed { record: sequence, ..self.shard.end() };
         // Made here, before the first record that it takes is sealed.
         let gatherer = Box::new(Gatherer::new(reader, &self.batches, last));
         let books = FeedBooks { sequence, books: self.shard.books().words(), kept: self.shard.kept() };
+        let histories = if to_replica { self.shard.histories() } else { Vec::new() };
         // Nobody may be there any more: then the reader is gone, too.
-        let _ = tell.send(Fed::Began { shard, books, stretches: self.stretches(), gatherer });
+        let stretches = self.stretches();
+        let _ = tell.send(Fed::Began { shard, books, histories, stretches, gatherer });
+    }
+
+    /// Holds what stands in the stream, for a replica that may look for it there.
+    pub(super) fn hold(&mut self, shard: usize, tell: &Sender<Fed>) {
+        let (hold, sequence) = self.shard.hold();
+        let _ = tell.send(Fed::Holds { shard, sequence, hold });
     }
 
     /// Takes note of what clients of a mirror have read there.

@@ -1,0 +1,346 @@
+//! `kelix cluster`: several nodes that hold the same, on this host.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kelix_register::View;
+use kelix_server::ClusterDirectory;
+use kelix_types::limits::SHARDS_MAX;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::columns::{Column, Form, label, table};
+use crate::context::{Context, plural, say};
+use crate::ending::Ending;
+use crate::units::{parse_lag, parse_size, within};
+use crate::{Exit, Failure};
+
+/// The cluster that is meant where none is named.
+pub(crate) const USUAL: &str = "local";
+/// How long nodes may take to begin, and to end.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// Between two looks at the view.
+const LOOK_EACH: Duration = Duration::from_millis(20);
+/// Between two pictures of `status --watch`.
+const WATCH_EACH: Duration = Duration::from_millis(500);
+/// Bytes of a node's log that are shown when it cannot begin.
+const TAIL_BYTES: u64 = 2000;
+
+/// Run several nodes that hold the same, so that one may die
+///
+/// Each node is a server with a process and a memory of its own. One of them is primary: clients write there,
+/// and a write is answered when all nodes in sync have it. When the primary dies, or stands still, one of
+/// these goes on in its place, and clients go over to it by themselves. What is written is lost when all nodes
+/// end that are in sync, since it is in memory.
+///
+/// The nodes are on this host: a guard against programs that die, and not against a host that does. The
+/// cluster is the one of --cluster, otherwise "local".
+#[derive(clap::Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Start a cluster, or those of its nodes that do not run
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster start --local 3
+  kelix put --cluster local people prof001 --attr name=UVT
+  kelix get --cluster local people prof001")]
+    Start(StartArgs),
+    /// Say what the nodes are doing
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster status
+  kelix cluster status --watch
+  kelix cluster status --json")]
+    Status(StatusArgs),
+    /// Send a signal to a node: to see what happens then
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster kill 1
+  kelix cluster kill 1 --signal STOP
+  kelix cluster kill 1 --signal CONT")]
+    Kill(KillArgs),
+    /// End all nodes, and with them what they hold
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster stop")]
+    Stop,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StartArgs {
+    /// How many nodes, all of them on this host
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u16>(1, 16))]
+    local: u16,
+    /// Shards of each node
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<usize>(1, SHARDS_MAX as u64))]
+    shards: usize,
+    /// Most memory of each node [default: what a server takes, divided by the number of nodes]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// How long the primary may say nothing before another node goes on in its place; one whose process has
+    /// ended is not waited for
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_lag)]
+    suspect: Duration,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Say so over and over, until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct KillArgs {
+    /// The node
+    node: String,
+    /// The signal
+    #[arg(long, value_name = "SIGNAL", value_enum, default_value = "KILL", ignore_case = true)]
+    signal: SignalArgument,
+}
+
+/// A signal that may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[value(rename_all = "UPPER")]
+enum SignalArgument {
+    /// It ends at once.
+    Kill,
+    /// It ends in good order.
+    Term,
+    /// It stands still.
+    Stop,
+    /// It goes on.
+    Cont,
+}
+
+pub(crate) fn run(context: &Context, command: &ClusterCommand) -> Result<(), Failure> {
+    let name = context.cluster.as_deref().unwrap_or(USUAL);
+    let cluster = ClusterDirectory::of(name)?;
+    match command {
+        ClusterCommand::Start(args) => start(context, (name, &cluster), args),
+        ClusterCommand::Status(args) => status(context, (name, &cluster), args.watch),
+        ClusterCommand::Kill(args) => kill(&cluster, args),
+        ClusterCommand::Stop => stop(context, (name, &cluster)),
+    }
+}
+
+fn failed(operation: &str, context: String) -> Failure {
+    Failure::new(Exit::Other, operation, context)
+}
+
+/// What a node's log says last.
+fn tail(cluster: &ClusterDirectory, node: &str) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(cluster.node(node).join("log"))?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_string())
+    };
+    read().unwrap_or_default()
+}
+
+/// Starts the process of a node, which outlives this one.
+fn spawn(
+    name: &str,
+    cluster: &ClusterDirectory,
+    node: &str,
+    args: &StartArgs,
+    memory: u64,
+) -> Result<Child, Failure> {
+    let cannot =
+        |source: std::io::Error| Failure::io("start cluster", format!("cannot start node {node}"), &source);
+    std::fs::create_dir_all(cluster.node(node)).map_err(cannot)?;
+    let log = cluster.node(node).join("log");
+    let log = OpenOptions::new().create(true).append(true).open(log).map_err(cannot)?;
+    let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
+    command.args(["serve", "--cluster", name, "--node", node, "--log", "info"]);
+    command.args(["--shards", &args.shards.to_string(), "--memory", &memory.to_string()]);
+    command.args(["--suspect", &format!("{}ms", args.suspect.as_millis())]);
+    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(cannot)?).stderr(log);
+    // A key that interrupts the terminal's commands is not for the nodes.
+    command.process_group(0).spawn().map_err(cannot)
+}
+
+fn start(
+    context: &Context,
+    (name, cluster): (&str, &ClusterDirectory),
+    args: &StartArgs,
+) -> Result<(), Failure> {
+    let usual = kelix_server::ServerConfig::default().memory_bytes / u64::from(args.local);
+    let memory = args.memory.unwrap_or(usual);
+    if cluster.forget()? {
+        say(&format!("kelix: cluster {name} begins, empty, in {}", cluster.0.display()));
+    }
+    let nodes: Vec<String> = (1..=args.local).map(|node| node.to_string()).collect();
+    let mut started = Vec::new();
+    for node in &nodes {
+        if cluster.living(node).is_none() {
+            started.push((node, spawn(name, cluster, node, args, memory)?));
+        }
+    }
+    let began = Instant::now();
+    loop {
+        let view = cluster.view()?;
+        let in_sync = |node: &String| {
+            let view = view.as_ref()?;
+            view.members.iter().find(|of| of.node == *node && view.is_in_sync(of.boot))
+        };
+        if nodes.iter().all(|node| in_sync(node).is_some()) {
+            break;
+        }
+        for (node, child) in &mut started {
+            if let Ok(Some(status)) = child.try_wait() {
+                let context =
+                    format!("node {node} has ended ({status}); its log says:\n{}", tail(cluster, node));
+                return Err(failed("start cluster", context));
+            }
+        }
+        if began.elapsed() > BEGINS_WITHIN {
+            let late = nodes.iter().find(|node| in_sync(node).is_none()).expect("one is not in sync");
+            let context = format!("node {late} is not in sync yet; its log says:\n{}", tail(cluster, late));
+            return Err(failed("start cluster", context));
+        }
+        std::thread::sleep(LOOK_EACH);
+    }
+    status(context, (name, cluster), false)
+}
+
+/// What there is to say of the nodes.
+fn describe(name: &str, cluster: &ClusterDirectory, view: &View) -> Value {
+    let mut names = cluster.nodes();
+    names.extend(view.members.iter().map(|member| member.node.clone()));
+    names.sort();
+    names.dedup();
+    let nodes: Vec<Value> = names
+        .iter()
+        .map(|node| {
+            let living = cluster.living(node);
+            let member = view.members.iter().rev().find(|member| match living {
+                Some((_, boot)) => member.boot == boot,
+                None => member.node == *node,
+            });
+            let boot = member.map_or(0, |member| member.boot);
+            let role = match () {
+                () if living.is_none() => "ended",
+                () if view.primary == boot => "primary",
+                () if view.is_in_sync(boot) => "in sync",
+                () => "copying",
+            };
+            json!({
+                "node": node,
+                "role": role,
+                "pid": living.map(|(pid, _)| pid),
+                "address": member.filter(|_| living.is_some()).map(|member| &member.address),
+            })
+        })
+        .collect();
+    json!({
+        "cluster": name,
+        "directory": cluster.0.display().to_string(),
+        "run_directory": cluster.run().display().to_string(),
+        "view": view.number,
+        "term": view.term,
+        "in_sync": view.in_sync.len(),
+        "nodes": nodes,
+    })
+}
+
+const fn text(title: &'static str, pointer: &'static str) -> Column {
+    Column { form: Form::Text, ..label(title, pointer) }
+}
+
+const COLUMNS: [Column; 4] =
+    [text("node", "/node"), text("role", "/role"), label("pid", "/pid"), text("address", "/address")];
+
+fn words(described: &Value) -> String {
+    let nodes = described["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    let in_sync = described["in_sync"].as_u64().unwrap_or(0);
+    let name = described["cluster"].as_str().unwrap_or_default();
+    let title = format!("cluster {name}, view {}: {} in sync", described["view"], plural(in_sync, "node"));
+    table(&title, &COLUMNS, nodes)
+}
+
+fn view_of(name: &str, cluster: &ClusterDirectory) -> Result<View, Failure> {
+    cluster.view()?.ok_or_else(|| {
+        let context = format!("there is no cluster {name}; start one: kelix cluster start --local 3");
+        Failure::new(Exit::NotThere, "look at cluster", context)
+    })
+}
+
+fn status(context: &Context, (name, cluster): (&str, &ClusterDirectory), watch: bool) -> Result<(), Failure> {
+    let ending = watch.then(|| Ending::watch("look at cluster")).transpose()?;
+    let mut before = Value::Null;
+    loop {
+        let described = describe(name, cluster, &view_of(name, cluster)?);
+        if described != before {
+            match context.json {
+                true if watch => writeln!(std::io::stdout(), "{described}")?,
+                true => context.print_json(&described)?,
+                false => write!(std::io::stdout(), "{}", words(&described))?,
+            }
+            std::io::stdout().flush()?;
+        }
+        before = described;
+        match &ending {
+            Some(ending) if !ending.wait(WATCH_EACH) => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn send(pid: u32, signal: Signal) -> Result<(), Failure> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let sent = pid.map(|pid| kill_process(pid, signal));
+    match sent {
+        None | Some(Ok(()) | Err(rustix::io::Errno::SRCH)) => Ok(()),
+        Some(Err(error)) => Err(Failure::io("signal node", "cannot send the signal", &error.into())),
+    }
+}
+
+fn kill(cluster: &ClusterDirectory, args: &KillArgs) -> Result<(), Failure> {
+    let Some((pid, _)) = cluster.living(&args.node) else {
+        let known = cluster.nodes().join(", ");
+        let context = format!("no node {} runs; the cluster has: {known}", args.node);
+        return Err(Failure::new(Exit::NotThere, "signal node", context));
+    };
+    let signal = match args.signal {
+        SignalArgument::Kill => Signal::KILL,
+        SignalArgument::Term => Signal::TERM,
+        SignalArgument::Stop => Signal::STOP,
+        SignalArgument::Cont => Signal::CONT,
+    };
+    send(pid, signal)
+}
+
+/// Ends the nodes, the primary last: a replica that outlived it would take its place for a moment.
+fn stop(context: &Context, (name, cluster): (&str, &ClusterDirectory)) -> Result<(), Failure> {
+    let primary = cluster.view()?.and_then(|view| Some(view.primary_member()?.node.clone()));
+    let mut nodes = cluster.nodes();
+    nodes.sort_by_key(|node| Some(node) == primary.as_ref());
+    let running = nodes.iter().filter(|node| cluster.living(node).is_some()).count();
+    let began = Instant::now();
+    for node in &nodes {
+        let Some((pid, _)) = cluster.living(node) else { continue };
+        // A process that stands still hears of nothing.
+        send(pid, Signal::TERM)?;
+        send(pid, Signal::CONT)?;
+        while cluster.living(node).is_some_and(|(now, _)| now == pid) {
+            if began.elapsed() > ENDS_WITHIN {
+                return Err(failed("stop cluster", format!("node {node}, process {pid}, does not end")));
+            }
+            std::thread::sleep(LOOK_EACH);
+        }
+    }
+    let stopped = json!({ "cluster": name, "stopped": running });
+    match context.json {
+        true => context.print_json(&stopped),
+        false => {
+            Ok(writeln!(std::io::stdout(), "cluster {name}: {} stopped", plural(running as u64, "node"))?)
+        }
+    }
+}

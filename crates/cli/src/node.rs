@@ -1,0 +1,88 @@
+//! `kelix serve --node`: a node of a cluster in the foreground.
+//!
+//! A node that was deposed, or let go by its primary, has nothing that could be mended: it executes its program
+//! again, in the same process, and copies what the primary of then has.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kelix_server::{ClusterDirectory, Node, NodeConfig, NodeEnded, NodeRole, ServerConfig};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
+use signal_hook::flag::register_conditional_shutdown;
+use tracing::info;
+
+use crate::cluster::USUAL;
+use crate::context::Context;
+use crate::ending::watch_signals;
+use crate::log::{Log, LogArgs};
+use crate::manager::Manager;
+use crate::serve::{end_on_panic, watch};
+use crate::{Exit, Failure};
+
+/// What is said on standard output when clients can connect.
+fn ready(context: &Context, cluster: &ClusterDirectory, node: &str, role: NodeRole) -> String {
+    let role = match role {
+        NodeRole::Primary => "primary",
+        NodeRole::Replica => "replica",
+    };
+    if context.json {
+        let (pid, directory) = (std::process::id(), cluster.run().display().to_string());
+        return json!({ "node": node, "role": role, "pid": pid, "directory": directory }).to_string();
+    }
+    format!("node {node}: {role}; clients find the primary in {}", cluster.run().display())
+}
+
+/// Runs a node until it ends.
+pub(crate) fn run(
+    context: &Context,
+    (node, suspect): (&str, Duration),
+    server: ServerConfig,
+    log: &LogArgs,
+) -> Result<(), Failure> {
+    let directory = ClusterDirectory::of(context.cluster.as_deref().unwrap_or(USUAL))?;
+    let signals = watch_signals("serve", &[SIGHUP])?;
+    let log = Log::begin(log)?;
+    end_on_panic();
+    let manager = Manager::of_environment();
+    kelix_server::prepare_process();
+    // A node that waits for its primary, or copies, has nothing that would have to be ended in good order.
+    let is_alone = Arc::new(AtomicBool::new(true));
+    for signal in TERM_SIGNALS {
+        register_conditional_shutdown(*signal, 0, is_alone.clone())
+            .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
+    }
+    let config = NodeConfig { directory: directory.clone(), node: node.into(), server, suspect };
+    let running = Node::start(config)?;
+    is_alone.store(false, Ordering::SeqCst);
+    let serves = watch(signals, &running.statistics(), &manager, log.file())
+        .map_err(|error| Failure::io("serve", "cannot start a thread that watches", &error))?;
+    let _ = serves.send(running.stopper());
+    let tell = |role| {
+        let text = ready(context, &directory, node, role);
+        manager.ready(&text);
+        // A reader that has gone is no reason not to serve.
+        let _ = writeln!(std::io::stdout(), "{text}");
+    };
+    tell(running.role());
+    match running.run(|| tell(NodeRole::Primary))? {
+        NodeEnded::Stopped => {
+            running.stopper().stop();
+            Ok(())
+        }
+        NodeEnded::BeginsAnew => {
+            info!(node, "this node begins anew");
+            let mut words = std::env::args_os();
+            let mut again = Command::new("/proc/self/exe");
+            if let Some(name) = words.next() {
+                again.arg0(name);
+            }
+            let error = again.args(words).exec();
+            Err(Failure::new(Exit::Other, "serve", format!("this node cannot begin anew: {error}")))
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! A node of a cluster: primary, or a replica that goes on in the primary's place.
+//!
+//! ```text
+//!            no view: puts the first one in                       superseded, or the view says another
+//! start ----------------------------------------> primary ----------------------------------> begins anew
+//!   |   a view: copies its primary                   ^
+//!   '------------------> replica --------------------'
+//!                           |        in the view, and the primary has ended or says nothing
+//!                           '--> begins anew, where the primary has let it go
+//! ```
+//!
+//! 1. A node is primary only behind a view that says so, and while its run directory's authority word has its
+//!    term. Who is chosen raises that word before it serves ([`primary`]).
+//! 2. A replica is chosen only out of a view that has it in sync, by the boot number under which it got what it
+//!    has: whoever lost its primary for another reason begins anew, under another number.
+//! 3. A member that was deposed, or let go, has nothing that could be mended: its process begins anew, and
+//!    copies.
+
+mod directory;
+mod membership;
+mod primary;
+mod replication;
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kelix_fabric::shm::RunDirectory;
+use kelix_image::words::full_fence;
+use kelix_register::{Member, View};
+use kelix_types::{Error, ErrorKind, Result};
+use tracing::{debug, error, info, warn};
+
+use crate::authority::Authority;
+use crate::current::{Current, Statistics, Stopper};
+use crate::listening::Reserved;
+use crate::mirror::{self, FeedFabric, MirrorConfig, ReplicaConfig};
+use crate::server::{Server, ServerConfig, Token, random_u64};
+use crate::store::term_of_clock;
+use membership::Membership;
+
+pub use directory::ClusterDirectory;
+pub(crate) use replication::{Replication, Resumption};
+
+/// Between two looks at the view and at the primary.
+const ROUND: Duration = Duration::from_millis(5);
+/// What counts of the time between two looks: a node that stood still does not blame the primary.
+const ROUND_MAX: Duration = Duration::from_millis(20);
+/// Between two tries to follow a primary that cannot be reached.
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// Times of suspicion that a primary which was just chosen may take to serve, before another one is.
+const CHOSEN_TIMES: u32 = 8;
+
+/// How to be a node of a cluster on this host.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The directory of the cluster.
+    pub directory: ClusterDirectory,
+    /// The name of the node.
+    pub node: String,
+    /// How it serves while it is primary: namespaces, shards, memory, rights. Directories, addresses and tokens
+    /// are the cluster's.
+    pub server: ServerConfig,
+    /// How long a primary may say nothing, whose process has not ended, before another one is chosen.
+    pub suspect: Duration,
+}
+
+/// What a node is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeRole {
+    /// It takes writes.
+    Primary,
+    /// It has what the primary has.
+    Replica,
+}
+
+/// Why a node ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeEnded {
+    /// It was asked to.
+    Stopped,
+    /// It is to begin anew, as another member: another one is primary, or the primary has let it go.
+    BeginsAnew,
+}
+
+/// A node that runs.
+pub struct Node {
+    config: NodeConfig,
+    membership: Arc<Membership>,
+    current: Current,
+    /// Where it is fed from while it is primary.
+    reserved: Reserved,
+    role: Mutex<Role>,
+    _lock: File,
+}
+
+#[derive(Clone)]
+enum Role {
+    Primary,
+    Replica {
+        /// Whom it follows.
+        primary: u64,
+    },
+}
+
+/// For how long something has been wrong, of the time in which this node looked.
+#[derive(Default)]
+struct Silence {
+    heard: u64,
+    time: Duration,
+}
+
+impl Silence {
+    /// The primary has said so much so far; the last look was so long ago.
+    fn note(&mut self, heard: u64, passed: Duration) {
+        if self.heard == heard {
+            self.time += passed.min(ROUND_MAX);
+        } else {
+            (self.heard, self.time) = (heard, Duration::ZERO);
+        }
+    }
+}
+
+fn unavailable(context: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unavailable, "join cluster", context.into())
+}
+
+impl NodeConfig {
+    fn primary_config(&self, token: &str, address: SocketAddr) -> ServerConfig {
+        ServerConfig {
+            directory: self.directory.run(),
+            listen: Some(address),
+            tokens: vec![Token { name: String::new(), word: token.into() }],
+            snapshots: None,
+            wal: None,
+            mirror: None,
+            take_over: false,
+            ..self.server.clone()
+        }
+    }
+
+    fn replica_config(&self, token: &str, primary: &Member, boot: u64) -> ServerConfig {
+        let others = self.server.namespaces.iter().map(|of| of.name.clone());
+        let namespaces = [crate::namespace::DEFAULT.to_string()].into_iter().chain(others);
+        let mirror = MirrorConfig {
+            primary: primary.address.clone(),
+            token: Some(token.into()),
+            tls: None,
+            fabric: Some(FeedFabric::Tcp),
+            rdma_address: None,
+            namespaces: namespaces.collect(),
+            copy_rate: 0,
+            max_lag: None,
+            name: self.node.clone(),
+            memory_bytes: None,
+            retry_for: Duration::ZERO,
+            replica: Some(ReplicaConfig { boot, run: self.directory.run() }),
+        };
+        ServerConfig {
+            directory: self.directory.node_run(&self.node),
+            listen: None,
+            tokens: Vec::new(),
+            snapshots: None,
+            wal: None,
+            mirror: Some(mirror),
+            take_over: true,
+            ..self.server.clone()
+        }
+    }
+}
+
+impl Node {
+    /// Starts a node, and returns once it is primary or has what the primary has. An error: it cannot be either.
+    pub fn start(config: NodeConfig) -> Result<Node> {
+        let token = config.directory.token()?;
+        let membership = Arc::new(Membership::new(config.directory.register()?)?);
+        let lock = config.directory.take_node(&config.node, membership.boot)?;
+        let reserved = Reserved::bind((Ipv4Addr::LOCALHOST, 0).into(), None)?;
+        let own = Member {
+            node: config.node.clone(),
+            boot: membership.boot,
+            pid: std::process::id(),
+            address: reserved.address().to_string(),
+        };
+        let mut said = false;
+        let (server, role) = loop {
+            let Some(view) = membership.look()? else {
+                match begin_cluster(&config, &token, &membership, &own, &reserved)? {
+                    Some(server) => break (server, Role::Primary),
+                    None => continue,
+                }
+            };
+            let lives = |boot: &u64| config.directory.lives(&view, *boot);
+            if !view.in_sync.iter().any(lives) {
+                let context = "all nodes have ended that had what was written last; `kelix cluster start` begins anew, empty";
+                return Err(unavailable(context));
+            }
+            let primary = view.primary_member().expect("a view names its primary").clone();
+            match follow(&config, &token, &membership, &own, &primary) {
+                Ok(server) => break (server, Role::Replica { primary: primary.boot }),
+                Err(error) if error.retry() => {
+                    if !std::mem::replace(&mut said, true) {
+                        warn!(%error, primary = primary.node, "the primary cannot be followed yet; trying on");
+                    }
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let (current, role) = (server.current.clone(), Mutex::new(role));
+        let node = Node { config, membership, current, reserved, role, _lock: lock };
+        info!(node = node.config.node, role = ?node.role(), "node started");
+        Ok(node)
+    }
+
+    /// What it is now.
+    pub fn role(&self) -> NodeRole {
+        match *self.role.lock().expect("no panic under this lock") {
+            Role::Primary => NodeRole::Primary,
+            Role::Replica { .. } => NodeRole::Replica,
+        }
+    }
+
+    /// What tells how it is doing.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { current: self.current.clone() }
+    }
+
+    /// A handle that stops it from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { current: self.current.clone() }
+    }
+
+    /// Does what a node does, until it ends. `promoted` is called when it has become primary. An error: it
+    /// cannot go on.
+    pub fn run(&self, mut promoted: impl FnMut()) -> Result<NodeEnded> {
+        let (mut silence, mut looked, mut said) = (Silence::default(), Instant::now(), false);
+        loop {
+            std::thread::sleep(ROUND);
+            if self.current.ends() {
+                return Ok(NodeEnded::Stopped);
+            }
+            let passed = std::mem::replace(&mut looked, Instant::now()).elapsed();
+            let view = match self.membership.look() {
+                Ok(view) => view,
+                Err(error) if error.kind() == ErrorKind::Superseded => {
+                    self.stopper().stop();
+                    return Err(error);
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut said, true) {
+                        error!(%error, "the register of the cluster cannot be read");
+                    }
+                    continue;
+                }
+            };
+            said = false;
+            let Some(view) = view else { continue };
+            let role = self.role.lock().expect("no panic under this lock").clone();
+            let begins_anew = match role {
+                Role::Primary => self.is_deposed(&view),
+                Role::Replica { primary } => {
+                    silence.note(self.heard(), passed);
+                    match self.watch(&view, primary, silence.time)? {
+                        Watched::Promoted => {
+                            promoted();
+                            false
+                        }
+                        Watched::Lost => true,
+                        Watched::Well => false,
+                    }
+                }
+            };
+            if begins_anew {
+                // Who is chosen voids what clients still read.
+                self.stopper().stop();
+                return Ok(NodeEnded::BeginsAnew);
+            }
+        }
+    }
+
+    fn is_deposed(&self, view: &View) -> bool {
+        let shared = self.current.get().shared;
+        if let Some(replication) = &shared.replication {
+            let lives = |boot| self.config.directory.lives(view, boot);
+            replication.drop_absent(&shared, self.config.suspect, lives);
+        }
+        if view.primary != self.membership.boot || !shared.authority.in_force() {
+            let primary = view.primary_member().map(|member| &member.node);
+            warn!(node = self.config.node, ?primary, "another node is primary: this one begins anew");
+            return true;
+        }
+        false
+    }
+
+    /// How often a replica has heard of its primary.
+    fn heard(&self) -> u64 {
+        let namespaces = &self.current.get().shared.namespaces;
+        namespaces.iter().map(|of| mirror::standing(of).heard()).sum()
+    }
+
+    /// Looks after the primary, which has said nothing for some time.
+    fn watch(&self, view: &View, followed: u64, silent: Duration) -> Result<Watched> {
+        let (own, suspect) = (self.membership.boot, self.config.suspect);
+        let shared = self.current.get().shared;
+        let is_in_sync = view.is_in_sync(own);
+        let is_lost = shared.namespaces.iter().any(|of| mirror::standing(of).is_lost());
+        if view.primary != followed && !is_in_sync {
+            // Another one was chosen, and does without this one.
+            return Ok(Watched::Lost);
+        }
+        if view.primary != followed && self.follow_chosen(view)? {
+            return Ok(Watched::Well);
+        }
+        let has_ended = !self.config.directory.lives(view, view.primary);
+        let patience = if view.primary == followed { suspect } else { suspect * CHOSEN_TIMES };
+        if is_in_sync && (has_ended || silent > patience) {
+            let why = if has_ended { "its process has ended" } else { "it says nothing" };
+            return self.promote(view, why);
+        }
+        if !is_in_sync && is_lost && !has_ended {
+            return Ok(Watched::Lost);
+        }
+        Ok(Watched::Well)
+    }
+
+    /// Follows another primary that was chosen, with what there is here. Whether that has begun.
+    fn follow_chosen(&self, view: &View) -> Result<bool> {
+        let namespaces = &self.current.get().shared.namespaces;
+        let not_lost = || namespaces.iter().filter(|of| !mirror::standing(of).is_lost());
+        if not_lost().next().is_some() {
+            not_lost().for_each(|of| {
+                mirror::standing(of).detach("another node was chosen to be primary");
+                of.shards[0].wake();
+            });
+            return Ok(false);
+        }
+        let Some(primary) = view.primary_member() else { return Ok(false) };
+        let token = self.config.directory.token()?;
+        let config = self.config.replica_config(&token, primary, self.membership.boot);
+        let Some(config) = config.mirror else { return Ok(false) };
+        match mirror::follow_chosen(&config, namespaces) {
+            Ok(()) => {
+                info!(node = self.config.node, primary = primary.node, "the chosen primary is followed");
+                let followed = Role::Replica { primary: primary.boot };
+                *self.role.lock().expect("no panic under this lock") = followed;
+                Ok(true)
+            }
+            // Once it is taken out of the view, it begins anew.
+            Err(error) => {
+                debug!(%error, "the chosen primary cannot be followed yet");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Goes on in the place of the primary, if nobody else does.
+    fn promote(&self, seen: &View, why: &str) -> Result<Watched> {
+        let began = Instant::now();
+        let namespaces = self.current.get().shared.namespaces.clone();
+        if !namespaces.iter().all(|of| mirror::is_good(of)) {
+            error!("the primary is lost, and what this replica has is of no use");
+            return Ok(Watched::Lost);
+        }
+        let own = self.membership.boot;
+        let next = |view: Option<&View>| {
+            let view = view.filter(|view| view.number == seen.number)?;
+            let mut next = view.next(0);
+            next.in_sync.retain(|boot| *boot != view.primary);
+            next.primary = own;
+            next.term = term_of_clock().max(view.term + 1);
+            Some(next)
+        };
+        let (is_chosen, view) = self.membership.change(next)?;
+        let Some(view) = view.filter(|_| is_chosen) else { return Ok(Watched::Well) };
+        let old = seen.primary_member().map_or("", |member| &member.node);
+        let node = &self.config.node;
+        info!(node, old, why, term = view.term, "this node was chosen to be primary");
+        // What the old primary has told by now counts, and nothing that it tells later: whoever reads or answers
+        // there looks at this word afterwards.
+        Authority::void(&RunDirectory(self.config.directory.run()))?;
+        full_fence();
+        let chosen = began.elapsed();
+        let attached = mirror::take_up(&namespaces, true)
+            .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
+        let config = self.config.primary_config(&self.config.directory.token()?, self.reserved.address());
+        let prepared =
+            primary::prepare(&config, &self.membership, &view, self.reserved.try_clone()?, Some(attached))?;
+        let Some(replica) = self.current.succeed(|| prepared.take_over())? else { return Ok(Watched::Well) };
+        *self.role.lock().expect("no panic under this lock") = Role::Primary;
+        let (chosen_ms, ms) = (chosen.as_millis() as u64, began.elapsed().as_millis() as u64);
+        info!(node, old, chosen_ms, ms, "this node is primary, and serves");
+        replica.stop();
+        Ok(Watched::Promoted)
+    }
+}
+
+/// What became of watching the primary.
+enum Watched {
+    /// It is there, as far as can be told.
+    Well,
+    /// This one is primary.
+    Promoted,
+    /// This one is of no use as it is.
+    Lost,
+}
+
+/// Begins a cluster that has no view, as its primary. `None`: another node was quicker.
+fn begin_cluster(
+    config: &NodeConfig,
+    token: &str,
+    membership: &Arc<Membership>,
+    own: &Member,
+    reserved: &Reserved,
+) -> Result<Option<Server>> {
+    let view = View {
+        number: 1,
+        cluster: random_u64()?,
+        term: term_of_clock(),
+        primary: own.boot,
+        in_sync: vec![own.boot],
+        min_in_sync: 1,
+        members: vec![own.clone()],
+        proposal: 0,
+    };
+    let server = config.primary_config(token, reserved.address());
+    server.all_namespaces()?;
+    // Only one node at a time opens the socket of a term in the run directory that all share: the one that is
+    // in the view.
+    let (has_begun, _) = membership.change(|there| there.is_none().then(|| view.clone()))?;
+    if !has_begun {
+        return Ok(None);
+    }
+    primary::prepare(&server, membership, &view, reserved.try_clone()?, None)?.serve().map(Some)
+}
+
+/// Copies what the primary has, and follows it.
+fn follow(
+    config: &NodeConfig,
+    token: &str,
+    membership: &Membership,
+    own: &Member,
+    primary: &Member,
+) -> Result<Server> {
+    // Named before it is put among those in sync.
+    membership.change(|view| {
+        let view = view.filter(|view| view.member(own.boot).is_none())?;
+        let mut next = view.next(0);
+        let stays = |member: &Member| member.node != own.node || view.is_in_sync(member.boot);
+        next.members.retain(stays);
+        next.members.push(own.clone());
+        Some(next)
+    })?;
+    Server::prepare(&config.replica_config(token, primary, own.boot))?.serve()
+}

@@ -1,0 +1,113 @@
+//! A cluster of nodes on this host, each a process of its own, which are killed and stopped.
+
+use std::process::Command;
+use std::time::Duration;
+
+use kelix::{Address, Client, ConnectOptions, Credentials, Session, SessionOptions};
+use kelix_register::View;
+use kelix_server::ClusterDirectory;
+
+use crate::process::{Process, program};
+use crate::{RunDir, until_told};
+
+/// How long nodes may take to be in sync again.
+const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
+
+/// The nodes of a cluster.
+pub struct Cluster {
+    state: RunDir,
+    directory: ClusterDirectory,
+    options: Vec<String>,
+    nodes: Vec<Option<Process>>,
+}
+
+impl Cluster {
+    /// Starts so many nodes, with these options each, and waits until all are in sync.
+    #[track_caller]
+    pub fn start(nodes: usize, options: &[&str]) -> Cluster {
+        let state = RunDir::new();
+        let directory = ClusterDirectory(state.path().join("kelix").join("local"));
+        let options = options.iter().map(|option| option.to_string()).collect();
+        let mut cluster = Cluster { state, directory, options, nodes: (0..nodes).map(|_| None).collect() };
+        (0..nodes).for_each(|node| cluster.begin(node));
+        cluster.until_in_sync(nodes);
+        cluster
+    }
+
+    /// `kelix` as who uses this cluster would run it.
+    pub fn kelix(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.env("XDG_STATE_HOME", self.state.path()).args(arguments);
+        command
+    }
+
+    /// Starts a node that does not run.
+    pub fn begin(&mut self, node: usize) {
+        let name = node.to_string();
+        let mut command = self.kelix(&["serve", "--cluster", "local", "--node", &name, "--log", "info"]);
+        command.args(["--memory", "512M"]).args(&self.options);
+        if node == self.nodes.len() {
+            self.nodes.push(None);
+        }
+        self.nodes[node] = Some(Process::run(&mut command));
+    }
+
+    /// Where the cluster has its files.
+    pub fn directory(&self) -> &ClusterDirectory {
+        &self.directory
+    }
+
+    /// The process of a node that runs.
+    pub fn node(&mut self, node: usize) -> &mut Process {
+        self.nodes[node].as_mut().expect("a node that runs")
+    }
+
+    /// Ends a node in the middle of whatever it does.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes[node].take().expect("a node that runs").kill();
+    }
+
+    /// The newest view.
+    pub fn view(&self) -> View {
+        self.directory.view().expect("a register").expect("a view")
+    }
+
+    /// The node that is primary.
+    pub fn primary(&self) -> usize {
+        let view = self.view();
+        view.primary_member().expect("a primary").node.parse().expect("a number")
+    }
+
+    /// Waits until so many nodes are in sync, all of which live.
+    #[track_caller]
+    pub fn until_in_sync(&self, nodes: usize) {
+        let in_sync = || {
+            let view = self.directory.view().ok().flatten()?;
+            view.in_sync.iter().all(|boot| self.directory.lives(&view, *boot)).then_some(view.in_sync.len())
+        };
+        let what = || format!("{nodes} nodes are in sync: {:?}", self.directory.view());
+        until_told(IN_SYNC_WITHIN, what, || in_sync() == Some(nodes));
+    }
+
+    /// Waits until another node than this one is primary.
+    #[track_caller]
+    pub fn until_other_primary(&self, than: usize) {
+        until_told(IN_SYNC_WITHIN, || format!("node {than} is primary no more"), || self.primary() != than);
+    }
+
+    /// A session that goes on, whichever node is primary.
+    #[track_caller]
+    pub fn session(&self) -> Session {
+        self.session_with(SessionOptions::default())
+    }
+
+    /// The same with options.
+    #[track_caller]
+    pub fn session_with(&self, options: SessionOptions) -> Session {
+        // A node is in the view some moments before it serves.
+        let patience = ConnectOptions::default().retry_for(IN_SYNC_WITHIN);
+        let address = Address::Directory(self.directory.run());
+        let client = Client::connect_within(&address, Credentials::default(), patience).expect("a primary");
+        client.session_with(options.retry_for(IN_SYNC_WITHIN)).expect("a session")
+    }
+}
