@@ -25,7 +25,7 @@ TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fu
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-durability test-verbs test-verbs-long bench bench-languages bench-mirrors report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
 .PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
@@ -125,6 +125,9 @@ bench: dist ## build with LTO, then run the spine benchmark
 
 bench-languages: dist ## measure what Java, Python and C cost, with their packages as they are released
 	scripts/with-bindings $(KELIX) bench languages
+
+bench-cluster: dist ## measure what replicas cost, and how long nothing is written when a primary dies
+	$(KELIX) bench cluster
 
 bench-mirrors: dist ## measure what a mirror is worth, what it costs, and how far behind it is
 	$(KELIX) bench mirrors

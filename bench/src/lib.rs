@@ -4,6 +4,7 @@
 mod ablation;
 mod baselines;
 mod cached;
+mod cluster;
 mod counts;
 mod daily;
 mod everywhere;
@@ -134,6 +135,7 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
         "links" => links::run(options)?,
         "log" => log::run(options)?,
         "mirrors" => mirrors::run(options)?,
+        "cluster" => cluster::run(options)?,
         "ordered" => ordered::run(options)?,
         "daily" => daily::run(options)?,
         "projection" => projection::run(options)?,

@@ -208,6 +208,28 @@ fn rows_of_mirrors() -> Vec<String> {
     reads.into_iter().chain(beside).chain(others.map(String::from)).collect()
 }
 
+fn rows_of_cluster() -> Vec<String> {
+    let costs = ["repl_put_1", "repl_put_2", "repl_rate_1", "cluster_get_dep", "cluster_get_indep"];
+    let others = ["redis_wait", "redis_wait_rate", "failover_kill", "failover_stop", "lost"];
+    costs.into_iter().chain(others).map(String::from).collect()
+}
+
+/// Nothing is lost when primaries die. Redis is left out where there is none.
+#[test]
+fn clusters_are_measured_and_lose_nothing() {
+    let place = Place::new();
+    let mut bench = place.command(&["cluster", "--records", "1000", "--json"]);
+    let ran = bench.env("PATH", place.path()).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{said}");
+    assert!(said.contains("redis_wait is left out: redis-server is not installed"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("a report");
+    let wanted = rows_of_cluster().into_iter().filter(|id| !id.starts_with("redis")).collect::<Vec<_>>();
+    assert_eq!(ids(&report), wanted);
+    let last = report["rows"].as_array().and_then(|rows| rows.last()).expect("rows");
+    assert_eq!((&last["ours"], &last["holds"]), (&json!(0.0), &json!(true)), "{last}");
+}
+
 /// Nothing that is read in any row is older than before, or mixed. Redis is left out where there is none.
 #[test]
 fn mirrors_are_measured_and_show_nothing_stale() {
@@ -364,6 +386,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "languages" => assert_eq!(ids, rows_of_languages()),
         "log" => assert_eq!(ids, rows_of_log()),
         "mirrors" => assert_eq!(ids, rows_of_mirrors()),
+        "cluster" => assert_eq!(ids, rows_of_cluster()),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
         "daily" => assert_eq!(ids, rows_of_daily()),
         "projection" => assert_eq!(ids, rows_of_projection()),

@@ -131,14 +131,13 @@ fn verify(cluster: &Cluster, ledgers: &mut [Ledger], what: &str) {
     ledgers.iter_mut().for_each(|ledger| ledger.verify(&mut session, &tables, what));
 }
 
-#[test]
-fn primaries_are_killed_and_stopped_and_nothing_is_lost() {
-    let rounds = failovers();
+/// Primaries are killed and stopped, beside clients who write and others who read.
+fn fail_over(rounds: usize, options: &[&str]) {
     let _watchdog = Watchdog::new("failovers", Duration::from_secs(240 + 20 * rounds as u64));
     let seed = seeds(1)[0];
     println!("KELIX_TEST_SEED={seed}");
     let mut random = Random(seed);
-    let mut cluster = Cluster::start(3, &["--shards", "2"]);
+    let mut cluster = Cluster::start(3, options);
     let (writers, counting) = (Writers::start(&cluster, seed), Counting::start(&cluster));
     for round in 0..rounds {
         writers.until_more(200 + random.below(2000));
@@ -158,6 +157,17 @@ fn primaries_are_killed_and_stopped_and_nothing_is_lost() {
     }
     counting.end();
     verify(&cluster, &mut writers.end(), "after all failovers");
+}
+
+#[test]
+fn primaries_are_killed_and_stopped_and_nothing_is_lost() {
+    fail_over(failovers(), &["--shards", "2"]);
+}
+
+/// The same where replicas have to say that they have what counts.
+#[test]
+fn nothing_is_lost_of_what_replicas_were_sent() {
+    fail_over(failovers(), &["--shards", "2", "--fabric", "tcp"]);
 }
 
 /// A node that joins beside writes has all that was there, and all that is written meanwhile: it goes on alone.

@@ -84,6 +84,10 @@ pub(crate) struct StartArgs {
     /// ended is not waited for
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_lag)]
     suspect: Duration,
+    /// What nodes follow the primary over: shm, where they map what it writes for them, or tcp, where that is
+    /// sent before it counts [default: shm]
+    #[arg(long, value_name = "NAME", value_parser = ["shm", "tcp"])]
+    fabric: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -161,6 +165,7 @@ fn spawn(
     command.args(["serve", "--cluster", name, "--node", node, "--log", "info"]);
     command.args(["--shards", &args.shards.to_string(), "--memory", &memory.to_string()]);
     command.args(["--suspect", &format!("{}ms", args.suspect.as_millis())]);
+    command.args(args.fabric.iter().flat_map(|fabric| ["--fabric", fabric]));
     command.stdin(Stdio::null()).stdout(log.try_clone().map_err(cannot)?).stderr(log);
     // A key that interrupts the terminal's commands is not for the nodes.
     command.process_group(0).spawn().map_err(cannot)

@@ -79,7 +79,9 @@ pub(crate) fn path(matches: &ArgMatches) -> Vec<&str> {
 pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]) -> Option<String> {
     let path = path(matches);
     let serves_alone = path == ["serve"] && !words.iter().any(|word| word.starts_with("--mirror-of"));
-    let heeds = |option: &str| heeds(&path, option) && !(serves_alone && OF_MIRRORS.contains(&option));
+    let is_node = words.iter().any(|word| word.starts_with("--node"));
+    let of_mirrors = |option: &str| OF_MIRRORS.contains(&option) && !(is_node && option == "fabric");
+    let heeds = |option: &str| heeds(&path, option) && !(serves_alone && of_mirrors(option));
     let name = words.iter().position(|word| path.first() == Some(&word.as_str()))?;
     let behind = |option: &str| {
         words[name..]
@@ -93,7 +95,7 @@ pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]
         .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
     let option = given.find_map(|option| option.get_long().filter(|name| !heeds(name) && behind(name)))?;
     let command = path.join(" ");
-    if serves_alone && OF_MIRRORS.contains(&option) {
+    if serves_alone && of_mirrors(option) {
         return Some(format!("`kelix serve` heeds --{option} with --mirror-of only: leave it out"));
     }
     Some(format!(

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kelix_server::{ClusterDirectory, Node, NodeConfig, NodeEnded, NodeRole, ServerConfig};
+use kelix::FabricChoice;
+use kelix_server::{ClusterDirectory, FeedFabric, Node, NodeConfig, NodeEnded, NodeRole, ServerConfig};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::flag::register_conditional_shutdown;
@@ -56,7 +57,15 @@ pub(crate) fn run(
         register_conditional_shutdown(*signal, 0, is_alone.clone())
             .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
     }
-    let config = NodeConfig { directory: directory.clone(), node: node.into(), server, suspect };
+    let fabric = match context.fabric {
+        None | Some(FabricChoice::Shm) => None,
+        Some(FabricChoice::Tcp) => Some(FeedFabric::Tcp),
+        Some(FabricChoice::Verbs) => {
+            let context = "--fabric verbs: nodes of a cluster are on one host, and follow over shm or tcp";
+            return Err(Failure::usage("serve", context));
+        }
+    };
+    let config = NodeConfig { directory: directory.clone(), node: node.into(), server, fabric, suspect };
     let running = Node::start(config)?;
     is_alone.store(false, Ordering::SeqCst);
     let serves = watch(signals, &running.statistics(), &manager, log.file())

@@ -178,6 +178,7 @@ fn the_example_has_every_option_and_nothing_wrong() {
     let common = [
         "server",
         "fabric",
+        "cluster",
         "namespace",
         "token-file",
         "retry",

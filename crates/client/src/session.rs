@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kelix_fabric::{Clock, Endpoint, Fabric, Waiter};
-use kelix_types::{ErrorKind, Result, TableId, Version, mark};
+use kelix_types::{Effect, ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
 
@@ -238,6 +238,29 @@ impl Session {
         if self.engine.connection.server == LOST { self.go_over() } else { Ok(()) }
     }
 
+    /// Goes over to the server that has taken over. Where that goes on with what the one before had, and cannot
+    /// be reached yet, it is waited for as long as this session may try to connect again: until the patience,
+    /// which begins with the first call, is at its end. An error: the one that was met, if there is no server.
+    #[cold]
+    fn await_successor(&mut self, error: kelix_types::Error, patience: &mut Option<u64>) -> Result<()> {
+        let waits = self.engine.goes_on_elsewhere(&error);
+        let ends_ns = |session: &Session| {
+            let retry_for = nanoseconds(session.engine.connection.options.retry_for);
+            session.engine.transport.fabric.now_ns().saturating_add(retry_for)
+        };
+        let until_ns = *patience.get_or_insert_with(|| ends_ns(self));
+        loop {
+            self.heal()?;
+            if self.engine.connection.server != LOST {
+                return Ok(());
+            }
+            if !waits || self.engine.transport.fabric.now_ns() >= until_ns {
+                return Err(error);
+            }
+            self.engine.connection.setup.nap(BETWEEN_TRIES);
+        }
+    }
+
     #[cold]
     fn go_over(&mut self) -> Result<()> {
         let outstanding = self.outstanding();
@@ -390,7 +413,7 @@ impl Session {
         mut call: impl FnMut(&mut Session, BoundTable) -> Result<T>,
     ) -> Result<T> {
         self.operate(operation, |session| {
-            let mut takeovers = 0;
+            let (mut takeovers, mut patience) = (0, None);
             loop {
                 let mut read = || -> Result<T> {
                     let table = session.check_table(table)?;
@@ -405,10 +428,7 @@ impl Session {
                             && error.retry() =>
                     {
                         takeovers += 1;
-                        session.heal()?;
-                        if session.engine.connection.server == LOST {
-                            return Err(error);
-                        }
+                        session.await_successor(error, &mut patience)?;
                     }
                     result => return result,
                 }
@@ -425,9 +445,16 @@ impl Session {
         table: Table,
         mut write: impl FnMut(&mut Session, TableId) -> Result<T>,
     ) -> Result<T> {
-        let mut write = |session: &mut Session| {
-            let BoundTable { id, .. } = session.check_table(table)?;
-            write(session, id)
+        let mut patience = None;
+        let mut write = |session: &mut Session| loop {
+            let written = session.check_table(table).and_then(|BoundTable { id, .. }| write(session, id));
+            match written {
+                // Nothing was done yet, and another server goes on with what this one had.
+                Err(error) if error.effect() == Effect::No && session.engine.goes_on_elsewhere(&error) => {
+                    session.await_successor(error, &mut patience)?;
+                }
+                written => return written,
+            }
         };
         self.operate(operation, |session| match write(session) {
             Err(error) if table.generation == IN_FORCE && is_between(&error) => {

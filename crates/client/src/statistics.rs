@@ -64,8 +64,40 @@ pub struct ServerStatistics {
     pub snapshots: Option<SnapshotStatistics>,
     /// How it goes with the log, where the server writes one.
     pub wal: Option<WalStatistics>,
+    /// Of the primary of a cluster: how it goes with the replicas.
+    pub replication: Option<ReplicationStatistics>,
     /// Of a mirror: how it goes with following its primary.
     pub mirror: Option<FollowerStatistics>,
+}
+
+/// How it goes with the replicas of a primary.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ReplicationStatistics {
+    /// What the server is in its cluster: `primary`.
+    pub role: String,
+    /// The number of the newest view of the cluster that the server knows.
+    pub view: u64,
+    /// The term of the primary, of which no other one has been or will be.
+    pub term: u64,
+    /// Members that have all that counts, the primary among them.
+    pub in_sync: u64,
+    /// Members without which nothing counts, and such as are about to be.
+    pub replicas: Vec<ReplicaStatistics>,
+}
+
+/// A replica, as its primary knows it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ReplicaStatistics {
+    /// The number of the member, in hexadecimal digits.
+    pub boot: String,
+    /// It is in the view, so that it may go on in the primary's place.
+    pub in_sync: bool,
+    /// It has mapped the primary's streams, and finds there what has not been sent to it.
+    pub maps_streams: bool,
 }
 
 /// How it goes with a mirror.

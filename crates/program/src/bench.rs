@@ -25,6 +25,10 @@ pub const NAMES: &[(&str, &str)] = &[
         "mirrors",
         "reads on a mirror beside its primary, how far behind it is, what it costs; a replica of Redis",
     ),
+    (
+        "cluster",
+        "what replicas cost, beside a server without and Redis; how long nothing is written when a primary dies",
+    ),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
         "daily",

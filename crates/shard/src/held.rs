@@ -255,8 +255,8 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use kelix_image::header_word;
-    use kelix_log::{Lag, LogControl, Reader, Record};
+    use kelix_image::{Span, header_word};
+    use kelix_log::{Lag, LogControl, Reader, Record, StreamMemory};
     use kelix_types::TableId;
     use kelix_wire::control::Caller;
     use kelix_wire::mailboxes::Mailboxes;
@@ -331,6 +331,53 @@ mod tests {
             let mut payload = Vec::new();
             self.alone.pop(&mut payload).then(|| Reply::parse(&payload).unwrap().head.status)
         }
+    }
+
+    /// What replicas have to have counts when they do, or when it stands in the stream that they can read; and
+    /// nothing does once another server has taken over, whose word that is.
+    #[test]
+    fn answers_wait_for_replicas_and_end_with_the_term() {
+        let word = Span::private(64);
+        word.words().store(0, 7);
+        let control = LogControl::fenced(word.word(0), 7);
+        control.set_counts_at_once(true);
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let log = control.shard(alone.shard.end());
+        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
+        alone.shard.replicate(log.clone(), memory.clone());
+        let mut of = Logged { alone, control, log, reader: None };
+        assert_eq!(of.ask(put()), Some(Status::Ok), "nobody has to have it");
+        let (hold, before) = of.alone.shard.hold();
+        assert_eq!(of.ask(put()), Some(Status::Ok));
+        let mut words = Vec::new();
+        memory.read_behind(hold.position(), &mut words).unwrap();
+        let (record, _) = Record::split(&words).unwrap().expect("it was answered, so it stands there");
+        assert_eq!(record.head.sequence, before + 1);
+
+        of.control.set_counts_at_once(false);
+        assert_eq!(of.ask(put()), None, "a replica has to say that it has it");
+        of.alone.step();
+        assert_eq!(of.answer(), None);
+        of.set_all_durable();
+        assert_eq!(of.answer(), Some(Status::Ok));
+
+        of.control.set_counts_at_once(true);
+        word.words().publish(0, 8);
+        assert_eq!(of.ask(put()), None, "another server has taken over");
+        of.set_all_durable();
+        of.alone.step();
+        assert_eq!(of.answer(), None);
+    }
+
+    /// A log on a disk and replicas in memory are two things.
+    #[test]
+    fn replicas_are_no_disk() {
+        let (control, mut alone) = (LogControl::new(), Harness::new(1, &Mailboxes::default()));
+        let log = control.shard(alone.shard.end());
+        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
+        alone.shard.replicate(log.clone(), memory);
+        let mut of = Logged { alone, control, log, reader: None };
+        assert_eq!(of.ask(RequestHead { durable: true, ..put() }), Some(Status::NoLog));
     }
 
     fn put() -> RequestHead {

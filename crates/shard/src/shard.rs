@@ -326,12 +326,15 @@ impl Shard {
             self.leave(peer);
             progress.faulty.push((peer, "numbers of tables that it knows were given again"));
         }
-        if !self.recorder.is_behind() {
+        // What was done while followers leave no room would be one record with many epochs in it, of which a
+        // mirror could not tell any more what lived in between.
+        let was_behind = self.recorder.is_behind();
+        if !was_behind {
             self.serve(now, fabric, &mut progress);
+            progress.next_ns = self.upkeep(now, fabric, &mut progress.renewed);
         }
-        progress.next_ns = self.upkeep(now, fabric, &mut progress.renewed);
         progress.wakes_log |= self.end_record(fabric);
-        if self.recorder.is_behind() {
+        if was_behind || self.recorder.is_behind() {
             let again = now.monotonic_ns + BEHIND_NS;
             progress.next_ns = Some(progress.next_ns.map_or(again, |next| next.min(again)));
         }

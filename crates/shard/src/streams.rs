@@ -112,7 +112,7 @@ impl Streams {
             let mut has_moved = false;
             for shard in 0..self.shards.len() {
                 while let Some((record, behind)) = Record::split(&self.shards[shard].words[at[shard]..])? {
-                    if self.comes_before(shard, &record, &ends)? {
+                    if lacks_cause(shard, &record, |other| ends.get(other).copied())? {
                         break;
                     }
                     (ends[shard], has_moved) = (record.head.sequence, true);
@@ -215,22 +215,21 @@ impl Streams {
     /// Whether a record comes behind one of another shard that was not applied yet. What says so stands first
     /// in it.
     fn waits(&self, shard: usize, record: &Record<'_>) -> Result<bool> {
-        let applied: Vec<u64> = self.shards.iter().map(|of| of.applied).collect();
-        self.comes_before(shard, record, &applied)
+        lacks_cause(shard, record, |other| Some(self.shards.get(other)?.applied))
     }
+}
 
-    /// Whether a record comes behind one of another shard that is behind these.
-    fn comes_before(&self, shard: usize, record: &Record<'_>, ends: &[u64]) -> Result<bool> {
-        for note in Notes::new(record.notes) {
-            let Note::Event(event::AFTER, words) = note else { break };
-            let &[other, sequence] = words else { return Err(wrong("a cause")) };
-            let cause = ends.get(other as usize).filter(|_| other as usize != shard);
-            if *cause.ok_or_else(|| wrong("a cause"))? < sequence {
-                return Ok(true);
-            }
+/// Whether a record of a shard comes behind one of another shard that is behind that one's end.
+fn lacks_cause(shard: usize, record: &Record<'_>, end: impl Fn(usize) -> Option<u64>) -> Result<bool> {
+    for note in Notes::new(record.notes) {
+        let Note::Event(event::AFTER, words) = note else { break };
+        let &[other, sequence] = words else { return Err(wrong("a cause")) };
+        let cause = end(other as usize).filter(|_| other as usize != shard);
+        if cause.ok_or_else(|| wrong("a cause"))? < sequence {
+            return Ok(true);
         }
-        Ok(false)
     }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -245,6 +244,26 @@ mod tests {
         let notes: Vec<u64> = causes.iter().flat_map(|(shard, behind)| [head, *shard, *behind]).collect();
         let head = RecordHead { sequence, last_incarnation: sequence, batch: 0, words: notes.len() };
         [&head.words()[..], &notes].concat()
+    }
+
+    /// What stands in the streams of a server that has died counts, but what came behind something that is not
+    /// there: nobody was told of that.
+    #[test]
+    fn all_that_is_whole_counts_with_its_causes() {
+        let mut streams = Streams::new(2);
+        // The second of shard 1 comes behind the third of shard 0, the third behind its fourth, which is not whole.
+        let fourth = record(4, &[(1, 1)]);
+        streams
+            .push(0, &[record(1, &[]), record(2, &[(1, 1)]), record(3, &[]), fourth[..3].to_vec()].concat());
+        streams
+            .push(1, &[record(1, &[]), record(2, &[(0, 3)]), record(3, &[(0, 4)]), record(4, &[])].concat());
+        streams.cut_whole().unwrap();
+        let (all, order) = applied(&mut streams, usize::MAX).unwrap();
+        assert!(all);
+        assert_eq!((streams.applied(0), streams.applied(1)), (3, 2), "{order:?}");
+        let mut streams = Streams::new(1);
+        streams.push(0, &[1, 2, 3, 4]);
+        assert!(streams.cut_whole().is_err(), "these are no records");
     }
 
     fn applied(streams: &mut Streams, words: usize) -> Result<(bool, Vec<(usize, u64)>)> {

@@ -48,7 +48,8 @@ pub enum FeedPart {
     /// Replica: that number, and whether it has mapped the primary's streams: all records up to there have
     /// come ([`FeedPlaced`]).
     Placed = 12,
-    /// Primary, to replicas: where in the shard's stream, in words, the records begin that come next.
+    /// Primary, to replicas: where in the shard's stream, in words, the records begin that come next; and 1, if
+    /// they are read there from then on, and not told any more, else 0 ([`FeedPosition`]).
     Position = 13,
 }
 
@@ -169,6 +170,28 @@ impl FeedPlacing {
     }
 }
 
+/// Where in a shard's stream the records begin that come next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FeedPosition {
+    /// How many words of the stream are before them.
+    pub words: u64,
+    /// The replica reads them there.
+    pub in_memory: bool,
+}
+
+impl FeedPosition {
+    /// The words of its frame.
+    pub fn words(self) -> [u64; 2] {
+        [self.words, u64::from(self.in_memory)]
+    }
+
+    /// Reads a frame's words; `None` if they make no sense.
+    pub fn of(words: &[u64]) -> Option<FeedPosition> {
+        let &[words, memory @ 0..=1] = words else { return None };
+        Some(FeedPosition { words, in_memory: memory == 1 })
+    }
+}
+
 /// All has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FeedPlaced {
@@ -257,6 +280,9 @@ mod tests {
         let placed = FeedPlaced { number: 3, is_near: true };
         assert_eq!((placed.words(), FeedPlaced::of(&[3, 1])), ([3, 1], Some(placed)));
         assert_eq!((FeedPlaced::of(&[3]), FeedPlaced::of(&[3, 2])), (None, None));
+        let position = FeedPosition { words: 9, in_memory: true };
+        assert_eq!((position.words(), FeedPosition::of(&[9, 1])), ([9, 1], Some(position)));
+        assert_eq!((FeedPosition::of(&[9]), FeedPosition::of(&[9, 2])), (None, None));
         assert_eq!((FeedPart::of(0), FeedPart::of(14)), (None, None));
         let placing = FeedPlacing { number: 3, sequences: vec![9, 10] };
         assert_eq!(placing.words(), [3, 9, 10]);

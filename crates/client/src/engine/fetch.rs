@@ -11,7 +11,7 @@ use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead, Status};
 
-use super::{Connection, End, Engine, LOST, Patience, check_answer, nanoseconds};
+use super::{Connection, End, Engine, LOST, Patience, check_answer, is_passing, nanoseconds};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
@@ -159,6 +159,11 @@ impl Fetch {
                     let end = match engine.connection.advance(transport, read, key, landing, from) {
                         Ok(Some(end)) => end,
                         Ok(None) => return Ok(None),
+                        // A message is waited for, and asked again, for as long as the session may.
+                        Err(error) if engine.connection.caller.is_some() && is_passing(&error) => {
+                            self.state = State::Unsent;
+                            return Ok(None);
+                        }
                         Err(error) => return self.go_on_elsewhere(engine, error),
                     };
                     landing.pointer = read.pointer;

@@ -6,7 +6,7 @@ use kelix_fabric::{Clock, PROGRESS_BYTES, Waiter, WorkQueue};
 use kelix_types::{Error, ErrorKind, Result, mark};
 use kelix_wire::control::Caller;
 
-use super::Engine;
+use super::{Engine, LOST};
 
 /// Looking again and again without giving the core away.
 const SPIN: Duration = Duration::from_micros(40);
@@ -223,6 +223,7 @@ impl Engine {
     pub fn goes_on_elsewhere(&self, error: &Error) -> bool {
         self.connection.caller.is_some()
             && error.kind() == ErrorKind::Superseded
+            && error.retry()
             && self.transport.is_replicated()
     }
 
@@ -232,7 +233,10 @@ impl Engine {
         let (setup, mut transport) =
             self.connection.setup.connect_again(&self.connection.client, &self.connection.options, caller)?;
         if !transport.is_of_the_server_of(&self.transport) {
-            return Err(self.connection.superseded());
+            self.connection.server = LOST;
+            let context = "another server has taken over, which does not go on with what this one had; the session \
+                           goes over to it with the next call";
+            return Err(Error::unnamed(ErrorKind::Superseded, context));
         }
         mark!("session went on over another connection");
         self.connection.setup = setup;

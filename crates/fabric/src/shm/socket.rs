@@ -84,6 +84,13 @@ pub fn receive_frame_within(stream: &UnixStream, time: Duration) -> Result<(u16,
     })
 }
 
+/// What came of a frame that has begun to arrive and did not arrive whole. Nobody knows where the next one
+/// begins, so the connection ends for both sides.
+fn broken_off(stream: &UnixStream, source: impl Into<std::io::Error>) -> Error {
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+    lost(source)
+}
+
 /// `await_more` is called before each wait, and may end it.
 fn receive(
     stream: &UnixStream,
@@ -91,12 +98,12 @@ fn receive(
 ) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
     let read_exact = |mut into: &mut [u8]| {
         while !into.is_empty() {
-            await_more().map_err(lost)?;
+            await_more().map_err(|error| broken_off(stream, error))?;
             match (&mut &*stream).read(into) {
                 Ok(0) => return Err(lost(std::io::Error::from(std::io::ErrorKind::UnexpectedEof))),
                 Ok(bytes) => into = &mut into[bytes..],
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(lost(error)),
+                Err(error) => return Err(broken_off(stream, error)),
             }
         }
         Ok(())
@@ -156,6 +163,27 @@ mod tests {
         let (kind, bytes, fds) = receive_frame(&b).unwrap();
         assert_eq!((kind, bytes.len(), fds.len()), (8, 0, 0));
         drop((a, fds));
+    }
+
+    /// A frame came in two parts, the second of which was not waited for; when it came, it was taken for the
+    /// beginning of the next one.
+    #[test]
+    fn a_frame_that_breaks_off_ends_the_connection() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut frame, time) = (Vec::new(), Duration::from_millis(20));
+        send_frame(&a, 7, b"hello", &[]).unwrap();
+        (&b).take(21).read_to_end(&mut frame).unwrap();
+        assert_eq!(receive_frame_within(&b, time).unwrap_err().kind(), ErrorKind::TimedOut);
+        (&a).write_all(&frame).unwrap();
+        assert_eq!(receive_frame_within(&b, time).unwrap().0, 7, "nothing had come of it");
+        for whole in [1, 15, 16, 20] {
+            let (a, b) = UnixStream::pair().unwrap();
+            (&a).write_all(&frame[..whole]).unwrap();
+            assert_eq!(receive_frame_within(&b, time).unwrap_err().kind(), ErrorKind::TimedOut, "{whole}");
+            let _ = (&a).write_all(&frame[whole..]);
+            let error = receive_frame_within(&b, time).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{whole}");
+        }
     }
 
     /// A server that sends a byte now and then kept its client for as long as it liked: the time-out was for

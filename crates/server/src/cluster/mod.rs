@@ -62,6 +62,9 @@ pub struct NodeConfig {
     /// How it serves while it is primary: namespaces, shards, memory, rights. Directories, addresses and tokens
     /// are the cluster's.
     pub server: ServerConfig,
+    /// Over what replicas follow. Unless it is TCP, they map the primary's streams, so that what stands there
+    /// need not be sent before it counts.
+    pub fabric: Option<FeedFabric>,
     /// How long a primary may say nothing, whose process has not ended, before another one is chosen.
     pub suspect: Duration,
 }
@@ -107,17 +110,18 @@ enum Role {
 /// For how long something has been wrong, of the time in which this node looked.
 #[derive(Default)]
 struct Silence {
+    followed: u64,
     heard: u64,
     time: Duration,
 }
 
 impl Silence {
-    /// The primary has said so much so far; the last look was so long ago.
-    fn note(&mut self, heard: u64, passed: Duration) {
-        if self.heard == heard {
+    /// The primary that is followed has said so much so far; the last look was so long ago.
+    fn note(&mut self, followed: u64, heard: u64, passed: Duration) {
+        if (self.followed, self.heard) == (followed, heard) {
             self.time += passed.min(ROUND_MAX);
         } else {
-            (self.heard, self.time) = (heard, Duration::ZERO);
+            *self = Silence { followed, heard, time: Duration::ZERO };
         }
     }
 }
@@ -155,7 +159,10 @@ impl NodeConfig {
             name: self.node.clone(),
             memory_bytes: None,
             retry_for: Duration::ZERO,
-            replica: Some(ReplicaConfig { boot, run: self.directory.run() }),
+            replica: Some(ReplicaConfig {
+                boot,
+                run: (self.fabric != Some(FeedFabric::Tcp)).then(|| self.directory.run()),
+            }),
         };
         ServerConfig {
             directory: self.directory.node_run(&self.node),
@@ -261,7 +268,7 @@ impl Node {
             let begins_anew = match role {
                 Role::Primary => self.is_deposed(&view),
                 Role::Replica { primary } => {
-                    silence.note(self.heard(), passed);
+                    silence.note(view.primary, self.heard(), passed);
                     match self.watch(&view, primary, silence.time)? {
                         Watched::Promoted => {
                             promoted();
@@ -328,9 +335,9 @@ impl Node {
     /// Follows another primary that was chosen, with what there is here. Whether that has begun.
     fn follow_chosen(&self, view: &View) -> Result<bool> {
         let namespaces = &self.current.get().shared.namespaces;
-        let not_lost = || namespaces.iter().filter(|of| !mirror::standing(of).is_lost());
-        if not_lost().next().is_some() {
-            not_lost().for_each(|of| {
+        let attached = || namespaces.iter().filter(|of| !mirror::standing(of).is_detached());
+        if attached().next().is_some() {
+            attached().for_each(|of| {
                 mirror::standing(of).detach("another node was chosen to be primary");
                 of.shards[0].wake();
             });

@@ -23,7 +23,9 @@ use kelix_image::MemoryMap;
 use kelix_log::{Gatherer, LogState, ShardLog};
 use kelix_types::{Error, ErrorKind, Place};
 use kelix_wire::control::{Frame, StreamPosition};
-use kelix_wire::feed::{FEED_WORDS_MAX, FeedAsk, FeedBooks, FeedCut, FeedPart, FeedPlaced, pieces};
+use kelix_wire::feed::{
+    FEED_WORDS_MAX, FeedAsk, FeedBooks, FeedCut, FeedPart, FeedPlaced, FeedPosition, pieces,
+};
 use tracing::{info, warn};
 
 use super::placing::{PlacedEnd, Placing};
@@ -42,6 +44,8 @@ const STALL: Duration = Duration::from_secs(30);
 /// Pause between two looks at the streams: while records come, and the longest while none do.
 const NAP: Duration = Duration::from_micros(300);
 const NAP_MAX: Duration = Duration::from_millis(5);
+/// The same where nobody waits for what is told.
+const NAP_OF_NEAR: Duration = Duration::from_millis(3);
 /// The same where shards wake the thread.
 const NAP_OF_REPLICA: Duration = Duration::from_millis(50);
 /// Words of memory in one frame, and frames between two looks at the streams.
@@ -241,8 +245,8 @@ impl Feeding<'_> {
                         continue;
                     }
                     if placing.is_near() {
-                        // Nobody waits for this thread.
-                        self.link.wait(nap);
+                        // Nobody waits for this thread, and what it tells at once costs less.
+                        self.link.wait(nap.max(NAP_OF_NEAR));
                         continue;
                     }
                     let has_more = || self.gatherers.iter().any(Gatherer::has_more);
@@ -260,10 +264,19 @@ impl Feeding<'_> {
         }
     }
 
-    /// Tells a replica where in the stream the records stand that come next.
-    fn tell_position(&mut self, shard: usize) {
-        let position = self.gatherers[shard].position();
-        self.link.push(FeedPart::Position as u32, shard as u8, &[position]);
+    /// Tells a replica where in the stream the records stand that come next, and whether it is to read them
+    /// there.
+    fn tell_position(&mut self, shard: usize, in_memory: bool) {
+        let position = FeedPosition { words: self.gatherers[shard].position(), in_memory };
+        self.link.push(FeedPart::Position as u32, shard as u8, &position.words());
+    }
+
+    /// Once all that comes next is held in the streams which a replica has mapped, it reads there.
+    fn leave_to_streams(&mut self) {
+        let Some(placing) = &mut self.placing else { return };
+        if placing.begin_to_read_streams(self.gatherers.iter().map(Gatherer::position)) {
+            (0..self.gatherers.len()).for_each(|shard| self.tell_position(shard, true));
+        }
     }
 
     /// Tells the mirror what it is given.
@@ -321,7 +334,7 @@ impl Feeding<'_> {
                     self.make_room()?;
                     self.link.push(FeedPart::Histories as u32, shard as u8, &frame);
                 }
-                self.tell_position(shard);
+                self.tell_position(shard, false);
             }
         }
         self.mirror.progress().of = of;
@@ -340,7 +353,7 @@ impl Feeding<'_> {
                 self.make_room()?;
                 self.link.push(FeedPart::Records as u32, shard as u8, words);
             }
-            self.tell_position(shard);
+            self.tell_position(shard, false);
         }
         self.tells_records = true;
         Ok(())
@@ -502,6 +515,7 @@ impl Feeding<'_> {
             return Ok(Left::Records);
         }
         let has_come = self.gather()?;
+        self.leave_to_streams();
         self.tell_cuts()?;
         let has_more = self.copy()?;
         self.join();
@@ -526,12 +540,13 @@ impl Feeding<'_> {
         let mirrored = self.mirror.namespace.mirrored.as_ref();
         let lag_ns = mirrored.map_or(0, |of| of.standing.lag_ns().unwrap_or(u64::MAX));
         let question = self.question;
+        let reads_streams = self.placing.as_ref().is_some_and(Placing::reads_streams);
         let Feeding { gatherers, link, shared, .. } = self;
         let gathered = shared.batches.gather(|later| {
             let mut shards = (0..).zip(&mut *gatherers);
             shards.try_fold(true, |all, (shard, gatherer)| {
                 let taken = gatherer.take(later, |words, _| {
-                    for words in words.chunks(FEED_WORDS_MAX) {
+                    for words in words.chunks(FEED_WORDS_MAX).filter(|_| !reads_streams) {
                         link.push(FeedPart::Records as u32, shard, words);
                     }
                 });

@@ -71,6 +71,8 @@ pub(super) struct Placing {
     /// The replica finds in the streams what has not come, of which these hold back what it may need.
     is_near: bool,
     holds: Vec<Reader>,
+    /// It reads there all that comes next, and is not told.
+    reads_streams: bool,
     joining: Joining,
 }
 
@@ -93,6 +95,7 @@ impl Placing {
             placed: None,
             is_near: false,
             holds: Vec::new(),
+            reads_streams: false,
             joining: Joining::No,
         })
     }
@@ -100,6 +103,20 @@ impl Placing {
     /// Whether the replica finds in the streams what has not come.
     pub fn is_near(&self) -> bool {
         self.is_near
+    }
+
+    /// Whether the replica reads there what comes next.
+    pub fn reads_streams(&self) -> bool {
+        self.reads_streams
+    }
+
+    /// Whether the replica is to read the streams from now on, once, since all is held behind these positions.
+    pub fn begin_to_read_streams(&mut self, positions: impl Iterator<Item = u64>) -> bool {
+        if self.reads_streams || !self.is_near || self.holds.is_empty() {
+            return false;
+        }
+        self.reads_streams = self.holds.iter().zip(positions).all(|(hold, at)| hold.position() <= at);
+        self.reads_streams
     }
 
     /// Of a replica that goes on behind its position, if that can be: the words that it is told first of each

@@ -327,8 +327,13 @@ impl Attached {
             self.intake.take(usize::from(frame.shard), frame.part, frame.words)?;
             came = true;
         }
+        // Before that is told: what a cut or a question counts on stood in the streams when it was sent.
+        if came && !self.streams.is_empty() {
+            self.intake.read_streams(&self.streams)?;
+        }
+        let is_near = !self.streams.is_empty() && self.intake.knows_positions();
         if let Some(number) = self.intake.take_placed() {
-            let placed = FeedPlaced { number, is_near: !self.streams.is_empty() };
+            let placed = FeedPlaced { number, is_near };
             link.push(FeedPart::Placed as u32, 0, &placed.words());
             link.flush();
         }

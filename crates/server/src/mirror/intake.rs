@@ -14,7 +14,7 @@ use kelix_image::Books;
 use kelix_log::{Record, StreamMemory};
 use kelix_shard::{Follower, Streams};
 use kelix_types::{Error, ErrorKind, Place, Result};
-use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart, FeedPlacing};
+use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart, FeedPlacing, FeedPosition};
 
 use super::backlog::Backlog;
 use crate::shard_thread::LoggedSegments;
@@ -37,8 +37,10 @@ struct Part {
     books: Vec<u64>,
     /// The same of what clients were answered.
     histories: Vec<u64>,
-    /// Of a replica: where in the primary's stream, in words, the records stand that come next.
+    /// Of a replica: where in the primary's stream, in words, the records stand that come next, and whether
+    /// they are read there.
     position: Option<u64>,
+    reads_stream: bool,
     shadow: Option<Shadow>,
     /// The record with which what was copied is whole, once all was.
     whole_at: Option<u64>,
@@ -55,6 +57,8 @@ pub(crate) struct Intake {
     memory_bytes: u64,
     /// Words of memory that were copied.
     copied_words: u64,
+    /// What was read of a stream, for a moment.
+    read: Vec<u64>,
     /// Of a replica: the last records of each shard that were applied.
     backlogs: Option<Vec<Backlog>>,
     /// Of a replica: the last question whether all has come, and the last record of each shard before it; and
@@ -82,6 +86,7 @@ impl Intake {
             streams,
             memory_bytes,
             copied_words: 0,
+            read: Vec::new(),
             backlogs: None,
             placing: None,
             placed: 0,
@@ -137,7 +142,33 @@ impl Intake {
     pub fn resume(&mut self) {
         self.streams.resume();
         (self.placing, self.placed) = (None, 0);
+        // They were of another primary's streams.
+        self.parts.iter_mut().for_each(|part| (part.position, part.reads_stream) = (None, false));
         self.next_lineage = None;
+    }
+
+    /// Whether it is known of all shards where in the primary's streams the records stand that come next.
+    pub fn knows_positions(&self) -> bool {
+        self.parts.iter().all(|part| part.position.is_some())
+    }
+
+    /// Takes in what stands in the primary's streams, of those shards that are read there. Whether there was
+    /// anything.
+    pub fn read_streams(&mut self, streams: &[StreamMemory]) -> Result<bool> {
+        let mut came = false;
+        for (shard, (part, stream)) in self.parts.iter_mut().zip(streams).enumerate() {
+            if !part.reads_stream || self.streams.waiting(shard) > WAITING_MAX {
+                continue;
+            }
+            let lost = || wrong("streams");
+            let position = part.position.as_mut().ok_or_else(lost)?;
+            stream.read_behind(*position, &mut self.read).ok_or_else(lost)?;
+            *position += self.read.len() as u64;
+            came |= !self.read.is_empty();
+            self.streams.push(shard, &self.read);
+            self.read.clear();
+        }
+        Ok(came)
     }
 
     /// Takes what stands in the primary's streams behind what came, of each shard: all records that are whole
@@ -146,8 +177,11 @@ impl Intake {
     pub fn take_streams(&mut self, streams: &[StreamMemory]) -> Result<()> {
         let lost = || wrong("streams");
         for (shard, (part, stream)) in self.parts.iter().zip(streams).enumerate() {
+            // A primary that has not said where its records begin has not been told that anything is here, so
+            // nothing of its own counts.
+            let Some(position) = part.position else { continue };
             let mut words = Vec::new();
-            stream.read_behind(part.position.ok_or_else(lost)?, &mut words).ok_or_else(lost)?;
+            stream.read_behind(position, &mut words).ok_or_else(lost)?;
             self.streams.push(shard, &words);
         }
         if streams.is_empty() { Ok(()) } else { self.streams.cut_whole() }
@@ -247,10 +281,10 @@ impl Intake {
                 of.position = of.position.map(|position| position + words.len() as u64);
                 self.streams.push(shard, words);
             }
-            FeedPart::Position => match words {
-                &[position] => of.position = Some(position),
-                _ => return Err(wrong("a position")),
-            },
+            FeedPart::Position => {
+                let position = FeedPosition::of(words).ok_or_else(|| wrong("a position"))?;
+                (of.position, of.reads_stream) = (Some(position.words), position.in_memory);
+            }
             FeedPart::UseEpoch => match words {
                 &[epoch] => of.use_epoch = Some(epoch),
                 _ => return Err(wrong("an epoch of use")),

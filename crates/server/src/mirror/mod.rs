@@ -103,8 +103,9 @@ pub struct MirrorConfig {
 pub struct ReplicaConfig {
     /// The number by which the cluster's view names this member.
     pub boot: u64,
-    /// The run directory of whoever is primary, on this host.
-    pub run: PathBuf,
+    /// The run directory of whoever is primary, on this host, whose streams are to be mapped; else what counts
+    /// is what was sent.
+    pub run: Option<PathBuf>,
 }
 
 /// Between two tries to attach, at first and at most.

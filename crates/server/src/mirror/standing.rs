@@ -30,6 +30,8 @@ pub(crate) struct Standing {
     orders: Mutex<Orders>,
     /// Set when it is to give up, or to detach, since it looks for that at all times.
     has_orders: AtomicBool,
+    detaches: AtomicBool,
+    is_detached: AtomicBool,
 }
 
 /// Why nothing is applied.
@@ -79,6 +81,8 @@ impl Standing {
             stop: Default::default(),
             orders: Mutex::default(),
             has_orders: AtomicBool::new(false),
+            detaches: AtomicBool::new(false),
+            is_detached: AtomicBool::new(false),
         }
     }
 
@@ -169,6 +173,8 @@ impl Standing {
     pub fn resume(&self, resumed: Resumed) {
         let mut stop = self.stop();
         self.orders().resume = Some(resumed);
+        self.is_detached.store(false, Ordering::Release);
+        self.detaches.store(false, Ordering::SeqCst);
         *stop = None;
     }
 
@@ -183,10 +189,24 @@ impl Standing {
         self.has_orders.store(true, Ordering::Release);
     }
 
-    /// Has the thread follow the primary no more, as one that is lost.
+    /// Has the thread follow the primary no more, as one that is lost, with all that this one has told.
     pub fn detach(&self, why: &'static str) {
+        // Once, until it follows again: a later order would be for whom it follows then.
+        if self.detaches.swap(true, Ordering::SeqCst) {
+            return;
+        }
         self.orders().detach = Some(why);
         self.has_orders.store(true, Ordering::Release);
+    }
+
+    /// That was done.
+    pub fn note_detached(&self) {
+        self.is_detached.store(true, Ordering::Release);
+    }
+
+    /// Whether all is here that the primary has told, which is followed no more.
+    pub fn is_detached(&self) -> bool {
+        self.is_detached.load(Ordering::Acquire)
     }
 
     /// Why the primary is to be followed no more, once.

@@ -33,14 +33,14 @@ fn connect(run: &RunDirectory) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Maps the streams of a namespace of the primary that serves in this term, and has so many shards. An error,
-/// which may pass: another one serves there.
+/// Maps the streams of a namespace of the primary that serves in this term, and has so many shards; none, if
+/// that is not wanted. An error, which may pass: another one serves there.
 pub(super) fn receive(
     replica: &ReplicaConfig,
     namespace: &str,
     (term, shards): (u64, usize),
 ) -> Result<Vec<StreamMemory>> {
-    let run = RunDirectory(replica.run.clone());
+    let Some(run) = replica.run.clone().map(RunDirectory) else { return Ok(Vec::new()) };
     let stream = connect(&run).map_err(|source| unavailable("nobody answers").with_source(source))?;
     let caller = Some(Caller { number: replica.boot, again: false });
     let (versions, namespace) = (SPOKEN, namespace.to_string());

@@ -78,8 +78,14 @@ impl MirrorThread {
             if successor.is_some() {
                 break;
             }
-            if let Some(why) = self.standing.take_detach().filter(|_| self.attached.link.is_some()) {
-                self.lose(Error::new(ErrorKind::Unavailable, "follow", why).with_retry(true));
+            if let Some(why) = self.standing.take_detach() {
+                // Whoever was chosen has all that stands in the streams, too.
+                let all = self.attached.take_over().and_then(|()| self.apply_all());
+                let lost = Error::new(ErrorKind::Unavailable, "follow", why).with_retry(true);
+                self.lost = None;
+                self.attached.link = None;
+                self.standing.lose(&all.err().unwrap_or(lost));
+                self.standing.note_detached();
             }
             // All shards come to the moment of a snapshot where nothing is missing, and none goes on before.
             if !self.is_retelling && self.shards.iter().all(ShardThread::awaits_cut) {
@@ -110,7 +116,7 @@ impl MirrorThread {
             }
         }
         if successor.as_ref().is_some_and(|successor: &Successor| successor.is_chosen) {
-            if let Err(error) = self.attached.take_over().and_then(|()| self.apply(usize::MAX)) {
+            if let Err(error) = self.attached.take_over().and_then(|()| self.apply_all()) {
                 warn!(%error, "what came of the primary makes no sense");
                 successor = None;
             }
@@ -174,6 +180,19 @@ impl MirrorThread {
             *is_retelling = false;
         }
         Ok(all)
+    }
+
+    /// Applies all that counts, which may be several cuts. An error: some of it cannot be.
+    fn apply_all(&mut self) -> Result<()> {
+        while !self.attached.intake.is_all_applied() {
+            let (before, _) = self.attached.intake.applied_so_far();
+            self.apply(usize::MAX)?;
+            if self.attached.intake.applied_so_far().0 == before {
+                let context = "what came of the primary finds no room";
+                return Err(Error::new(ErrorKind::Unavailable, "follow", context));
+            }
+        }
+        Ok(())
     }
 
     /// Has all shards come to the moment of a snapshot with those of other threads.

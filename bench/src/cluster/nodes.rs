@@ -1,0 +1,142 @@
+//! The nodes of a cluster: each a process, all below one folder.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kelix::{Client, ConnectOptions, Credentials, Session, SessionOptions, Table};
+use kelix_report::daemon::processor_time;
+use kelix_server::ClusterDirectory;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::text;
+use crate::served::Home;
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at the view.
+const LOOKS: Duration = Duration::from_millis(1);
+
+/// A cluster, whose nodes end with this.
+pub(super) struct Nodes {
+    home: Home,
+    memory_bytes: u64,
+    pub directory: ClusterDirectory,
+    running: Vec<Option<Child>>,
+}
+
+impl Nodes {
+    /// Starts so many nodes, and waits until all are in sync.
+    pub fn start(name: &str, nodes: usize, memory_bytes: u64) -> Result<Nodes, String> {
+        let home = Home::new(&format!("cluster-{name}"), memory_bytes)?;
+        let directory = ClusterDirectory(home.path("kelix").join("bench"));
+        let running = (0..nodes).map(|_| None).collect();
+        let mut cluster = Nodes { home, memory_bytes, directory, running };
+        (0..nodes).try_for_each(|node| cluster.begin(node))?;
+        cluster.wait_until_in_sync(nodes)?;
+        Ok(cluster)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.home.path("")
+    }
+
+    /// Starts a node.
+    pub fn begin(&mut self, node: usize) -> Result<(), String> {
+        let program = kelix_program::beside("kelix").map_err(text)?;
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
+        {
+            command.env_remove(name);
+        }
+        let errors = File::create(self.home.path(&format!("errors-{node}"))).map_err(text)?;
+        command
+            .env("XDG_STATE_HOME", self.folder())
+            .args(["serve", "--cluster", "bench", "--node", &node.to_string(), "--no-pin"])
+            .args(["--memory", &self.memory_bytes.to_string()])
+            .arg("--config")
+            .arg(self.home.path("config.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
+        self.running[node] = Some(command.spawn().map_err(|error| format!("cannot start a node: {error}"))?);
+        Ok(())
+    }
+
+    /// Waits until so many nodes are in sync, all of which live.
+    pub fn wait_until_in_sync(&self, nodes: usize) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            let view = self.directory.view().map_err(text)?;
+            let in_sync = view.map_or(0, |view| {
+                let lives = view.in_sync.iter().all(|boot| self.directory.lives(&view, *boot));
+                if lives { view.in_sync.len() } else { 0 }
+            });
+            if in_sync == nodes {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(format!("{in_sync} of {nodes} nodes are in sync"));
+            }
+            std::thread::sleep(LOOKS);
+        }
+    }
+
+    /// The node that is primary.
+    pub fn primary(&self) -> Result<usize, String> {
+        let view = self.directory.view().map_err(text)?.ok_or("there is no view")?;
+        let member = view.primary_member().ok_or("a view without its primary")?;
+        member.node.parse().map_err(text)
+    }
+
+    fn running(&mut self, node: usize) -> Result<&mut Child, String> {
+        self.running[node].as_mut().ok_or_else(|| "a node that does not run".into())
+    }
+
+    /// Kills a node.
+    pub fn kill(&mut self, node: usize) -> Result<(), String> {
+        let child = self.running(node)?;
+        child.kill().map_err(text)?;
+        child.wait().map_err(text)?;
+        self.running[node] = None;
+        Ok(())
+    }
+
+    /// Sends a signal to a node.
+    pub fn signal(&mut self, node: usize, signal: Signal) -> Result<(), String> {
+        let child = self.running(node)?;
+        kill_process(Pid::from_child(child), signal).map_err(text)
+    }
+
+    /// A session that goes on, whichever node is primary, and the table of the records.
+    pub fn session(&self) -> Result<(Session, Table), String> {
+        let address = kelix::Address::Directory(self.directory.run());
+        let patience = ConnectOptions::default().retry_for(PATIENCE);
+        let client = Client::connect_within(&address, Credentials::default(), patience).map_err(text)?;
+        let options = SessionOptions::default().retry_for(PATIENCE);
+        let mut session = client.session_with(options).map_err(text)?;
+        let table = session.create_table("records").map_err(text)?;
+        Ok((session, table))
+    }
+
+    /// Processor time of the primary, and of all others.
+    pub fn processor_times(&self) -> Result<[Duration; 2], String> {
+        let primary = self.primary()?;
+        let mut times = [Duration::ZERO; 2];
+        for (node, child) in self.running.iter().enumerate() {
+            times[usize::from(node != primary)] +=
+                child.as_ref().map_or(Duration::ZERO, |of| processor_time(of.id()));
+        }
+        Ok(times)
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for child in self.running.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
