@@ -179,7 +179,11 @@ impl Engine {
         match self.transport.in_force(answer.station) {
             // A write that was answered is known to whoever has taken over.
             Some(false) if answer.is_of_write() && self.transport.is_replicated() => Ok(answer),
-            Some(false) => Err(self.connection.superseded().with_effect(Effect::Unknown)),
+            // Whatever it says: a read, or a piece of a large value, has changed nothing.
+            Some(false) => {
+                let effect = if answer.is_of_write() { Effect::Unknown } else { Effect::No };
+                Err(self.connection.superseded().with_effect(effect))
+            }
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),
         }
