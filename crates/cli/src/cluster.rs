@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use kelix::FabricChoice;
 use kelix_register::View;
 use kelix_server::ClusterDirectory;
 use kelix_types::limits::SHARDS_MAX;
@@ -42,6 +43,9 @@ const TAIL_BYTES: u64 = 2000;
 #[derive(clap::Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Start a cluster, or those of its nodes that do not run
+    ///
+    /// Nodes map what the primary writes for them, so that it counts at once. With --fabric tcp it is sent to
+    /// them, and counts when they have said that they have it.
     #[command(after_long_help = "\
 Examples:
   kelix cluster start --local 3
@@ -84,10 +88,6 @@ pub(crate) struct StartArgs {
     /// ended is not waited for
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_lag)]
     suspect: Duration,
-    /// What nodes follow the primary over: shm, where they map what it writes for them, or tcp, where that is
-    /// sent before it counts [default: shm]
-    #[arg(long, value_name = "NAME", value_parser = ["shm", "tcp"])]
-    fabric: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -153,8 +153,7 @@ fn spawn(
     name: &str,
     cluster: &ClusterDirectory,
     node: &str,
-    args: &StartArgs,
-    memory: u64,
+    (args, memory, fabric): (&StartArgs, u64, Option<FabricChoice>),
 ) -> Result<Child, Failure> {
     let cannot =
         |source: std::io::Error| Failure::io("start cluster", format!("cannot start node {node}"), &source);
@@ -165,7 +164,9 @@ fn spawn(
     command.args(["serve", "--cluster", name, "--node", node, "--log", "info"]);
     command.args(["--shards", &args.shards.to_string(), "--memory", &memory.to_string()]);
     command.args(["--suspect", &format!("{}ms", args.suspect.as_millis())]);
-    command.args(args.fabric.iter().flat_map(|fabric| ["--fabric", fabric]));
+    if fabric == Some(FabricChoice::Tcp) {
+        command.args(["--fabric", "tcp"]);
+    }
     command.stdin(Stdio::null()).stdout(log.try_clone().map_err(cannot)?).stderr(log);
     // A key that interrupts the terminal's commands is not for the nodes.
     command.process_group(0).spawn().map_err(cannot)
@@ -176,6 +177,10 @@ fn start(
     (name, cluster): (&str, &ClusterDirectory),
     args: &StartArgs,
 ) -> Result<(), Failure> {
+    if context.fabric == Some(FabricChoice::Verbs) {
+        let context = "--fabric verbs: nodes of a cluster are on one host, and follow over shm or tcp";
+        return Err(Failure::usage("start cluster", context));
+    }
     let usual = kelix_server::ServerConfig::default().memory_bytes / u64::from(args.local);
     let memory = args.memory.unwrap_or(usual);
     if cluster.forget()? {
@@ -185,7 +190,7 @@ fn start(
     let mut started = Vec::new();
     for node in &nodes {
         if cluster.living(node).is_none() {
-            started.push((node, spawn(name, cluster, node, args, memory)?));
+            started.push((node, spawn(name, cluster, node, (args, memory, context.fabric))?));
         }
     }
     let began = Instant::now();

@@ -3,8 +3,9 @@
 //! Common options are defined once, at the program, so that they may stand anywhere on the command line. A
 //! command lists in its help those that it heeds, and takes no others behind its name.
 
+use clap::builder::Resettable;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command, Id};
 
 /// Options of clients that a mirror heeds, which is one of its primary's.
 const OF_MIRRORS: [&str; 5] = ["token-file", "namespace", "retry", "fabric", "rdma-address"];
@@ -20,6 +21,7 @@ pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
             of_server || ["cluster", "config", "max-lag"].contains(&option) || OF_MIRRORS.contains(&option)
         }
         (["demo"], _) => option == "dir",
+        (["cluster"] | ["cluster", "start"], "fabric") => true,
         (["cluster", ..], _) => ["cluster", "config"].contains(&option),
         (
             ["bench" | "completions" | "fabric" | "manual" | "map" | "namespaces" | "plan" | "syntax", ..],
@@ -59,7 +61,12 @@ pub(crate) fn only_heeded(program: Command) -> Command {
     change_each(program.mut_args(|option| option.global(false)), &[], &|of, path| {
         let heeded = common.iter().filter(|option| heeds(path, option.get_long().unwrap_or_default()));
         let own: Vec<_> = of.get_arguments().map(|option| option.get_id().clone()).collect();
-        of.args(heeded.filter(|option| !own.contains(option.get_id())).cloned())
+        let common = heeded.filter(|option| !own.contains(option.get_id())).cloned();
+        // What an option excludes has to be there, too: those of a cluster have no other way to say where it is.
+        let is_of_cluster = path.first() == Some(&"cluster");
+        of.args(common.map(|option| {
+            if is_of_cluster { option.conflicts_with(Resettable::<Id>::Reset) } else { option }
+        }))
     })
 }
 

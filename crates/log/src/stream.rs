@@ -327,8 +327,9 @@ mod tests {
         let mut next = 4;
         for round in 0..20 {
             let words: Vec<u64> = (next..next + 9).collect();
+            let before = next;
             next += stream.push(&words) as u64;
-            assert_eq!(all(&mut reader).last(), Some(&(next - 1)));
+            assert_eq!(all(&mut reader), (before..next).collect::<Vec<u64>>());
             let mut found = Vec::new();
             memory.read_behind(hold.position(), &mut found).unwrap();
             assert_eq!(found, (hold.position() + 1..next).collect::<Vec<u64>>());
