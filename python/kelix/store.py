@@ -370,8 +370,9 @@ def connect(
     """Connects to a store.
 
     `address` is a run directory, or `HOST:PORT`; without it the default directory. `timeout` is how many
-    seconds a request may take, and `retry_for` for how many more a session tries to connect again. With
-    `durable` writes are on the server's disk before they return. `fabric` insists on "shm", "tcp" or "verbs".
+    seconds a request may take, and `retry_for` for how many more a session tries to connect again: with
+    0 not at all, and at the primary of a cluster for 10. With `durable` writes are on the server's disk
+    before they return. `fabric` insists on "shm", "tcp" or "verbs".
     On a mirror a thread finds its own writes, since what it has written or seen at the primary is read there
     until the mirror has it; without `own_writes` the mirror is read whatever that has. `max_lag` is how many
     seconds old what is read there may be: a read of what is older raises `Unavailable`. With `strict` all

@@ -124,7 +124,7 @@ impl Shared {
 
     /// How long an operation may last.
     pub fn longest(&self) -> Duration {
-        self.options.timeout.saturating_add(self.options.retry_for)
+        self.options.timeout.saturating_add(self.options.retry_for.unwrap_or_default())
     }
 
     pub fn named(&self, name: &str, kind: Option<TableKind>) -> Named {

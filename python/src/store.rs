@@ -67,7 +67,7 @@ impl Store {
         let credentials = Credentials::default().namespace(namespace).token(token).tls(tls);
         let options = SessionOptions::default()
             .timeout(timeout)
-            .retry_for(retry_for)
+            .retry_for(Some(retry_for).filter(|time| !time.is_zero()))
             .durable(durable)
             .fabric(fabric)
             .private_caches(private_caches)

@@ -67,6 +67,28 @@ impl Cluster {
         self.nodes[node].take().expect("a node that runs").kill();
     }
 
+    /// Runs a command of `kelix cluster`, which is to succeed.
+    #[track_caller]
+    pub fn order(&self, arguments: &[&str]) {
+        let done = self.kelix(&[&["cluster"], arguments].concat()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Has a node end in good order, and waits until its process has.
+    #[track_caller]
+    pub fn leave(&mut self, node: usize) {
+        self.order(&["leave", &node.to_string()]);
+        assert!(self.nodes[node].take().expect("a node that runs").end().success());
+    }
+
+    /// The same by a signal, as a service manager does it.
+    #[track_caller]
+    pub fn terminate(&mut self, node: usize) {
+        let mut process = self.nodes[node].take().expect("a node that runs");
+        process.terminate();
+        assert!(process.end().success());
+    }
+
     /// The newest view.
     pub fn view(&self) -> View {
         self.directory.view().expect("a register").expect("a view")
@@ -99,6 +121,15 @@ impl Cluster {
     #[track_caller]
     pub fn session(&self) -> Session {
         self.session_with(SessionOptions::default())
+    }
+
+    /// A session of a program that asks for nothing special.
+    #[track_caller]
+    pub fn usual_session(&self) -> Session {
+        let patience = ConnectOptions::default().retry_for(IN_SYNC_WITHIN);
+        let address = Address::Directory(self.directory.run());
+        let client = Client::connect_within(&address, Credentials::default(), patience).expect("a primary");
+        client.session_with(SessionOptions::default()).expect("a session")
     }
 
     /// The same with options.

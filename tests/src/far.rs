@@ -110,8 +110,8 @@ pub fn rdma() -> Vec<SocketAddr> {
 #[track_caller]
 pub fn session_over(fabric: FabricChoice, client: &Client, options: SessionOptions) -> Session {
     let mut options = options.fabric(fabric);
-    if breaks() && fabric != FabricChoice::Shm && options.retry_for.is_zero() {
-        options.retry_for = CARRY_ON;
+    if breaks() && fabric != FabricChoice::Shm && options.retry_for.is_none_or(|time| time.is_zero()) {
+        options.retry_for = Some(CARRY_ON);
     }
     let session = client.session_with(options).expect("a server that serves");
     check_fabric(&session, fabric);

@@ -137,6 +137,11 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// Asks it to end, as a service manager does.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Kills it without a warning and collects it.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -25,9 +25,14 @@ struct Writers {
 
 impl Writers {
     fn start(cluster: &Cluster, seed: u64) -> Writers {
+        Writers::by(seed, || cluster.session())
+    }
+
+    /// The same by sessions of another kind.
+    fn by(seed: u64, open: impl Fn() -> Session) -> Writers {
         let (done, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let start = |number: u64| {
-            let mut session = cluster.session();
+            let mut session = open();
             let tables = Tables::open(&mut session).unwrap();
             let (done, ends) = (done.clone(), ends.clone());
             std::thread::spawn(move || {
@@ -168,6 +173,172 @@ fn primaries_are_killed_and_stopped_and_nothing_is_lost() {
 #[test]
 fn nothing_is_lost_of_what_replicas_were_sent() {
     fail_over(failovers(), &["--shards", "2", "--fabric", "tcp"]);
+}
+
+/// Nodes hand over and leave, by command and by signal, and no program notices that asks for nothing special.
+fn depart(options: &[&str]) {
+    let _watchdog = watchdog("nodes depart");
+    let seed = seeds(1)[0];
+    println!("KELIX_TEST_SEED={seed}");
+    let mut random = Random(seed);
+    let mut cluster = Cluster::start(3, options);
+    let writers = Writers::by(seed, || cluster.usual_session());
+    let counting = Counting::start(&cluster);
+    for round in 0..4 {
+        writers.until_more(200 + random.below(1000));
+        let before = cluster.view();
+        let primary = cluster.primary();
+        match round {
+            0 => cluster.order(&["handover"]),
+            1 => cluster.order(&["handover", "--to", &((primary + 1) % 3).to_string()]),
+            2 => cluster.leave(primary),
+            _ => cluster.terminate(primary),
+        }
+        assert_ne!(cluster.primary(), primary);
+        assert!(cluster.view().term > before.term);
+        if round >= 2 {
+            cluster.until_in_sync(2);
+            let replica = (0..3).find(|node| *node != primary && *node != cluster.primary()).unwrap();
+            let term = cluster.view().term;
+            if round == 2 {
+                cluster.leave(replica)
+            } else {
+                cluster.terminate(replica)
+            }
+            assert_eq!((cluster.view().in_sync.len(), cluster.view().term), (1, term));
+            writers.until_more(100);
+            cluster.begin(primary);
+            cluster.begin(replica);
+        }
+        cluster.until_in_sync(3);
+    }
+    counting.end();
+    verify(&cluster, &mut writers.end(), "after all have departed");
+}
+
+#[test]
+fn nodes_hand_over_and_leave_and_nobody_notices() {
+    depart(&["--shards", "2"]);
+}
+
+#[test]
+fn nodes_hand_over_and_leave_that_are_sent_what_counts() {
+    depart(&["--fabric", "tcp"]);
+}
+
+/// The last node that has the data leaves by a signal only, which says what is meant.
+#[test]
+fn the_last_node_in_sync_does_not_leave_by_order() {
+    let _watchdog = watchdog("the last node");
+    let mut cluster = Cluster::start(1, &[]);
+    let done = cluster.kelix(&["cluster", "leave", "0"]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success() && said.contains("the only one in sync"), "{said}");
+    let done = cluster.kelix(&["cluster", "handover"]).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success() && said.contains("no other node is in sync"), "{said}");
+    cluster.terminate(0);
+}
+
+/// With fewer in sync than are wanted nothing is written that would be in too few memories, and what was under
+/// way counts when another one is in sync.
+fn want_two(options: &[&str]) {
+    let _watchdog = watchdog("two are wanted");
+    let mut cluster = Cluster::start(2, &[&["--min-in-sync", "2"], options].concat());
+    let mut session = cluster.session();
+    let table = session.create_table("counts").unwrap();
+    session.put(table, b"count", &0u64.to_le_bytes()).unwrap();
+    let replica = 1 - cluster.primary();
+    let mut other = cluster.session();
+    let (acknowledged, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let (told, stop) = (acknowledged.clone(), ends.clone());
+    let counter = std::thread::spawn(move || {
+        let table = other.table("counts").unwrap();
+        let (mut count, mut refused) = (0u64, 0);
+        while !stop.load(Ordering::SeqCst) {
+            match other.put(table, b"count", &(count + 1).to_le_bytes()) {
+                Ok(_) => count += 1,
+                Err(error) => {
+                    assert_eq!(
+                        (error.kind(), error.effect()),
+                        (ErrorKind::Unavailable, Effect::No),
+                        "{error}"
+                    );
+                    assert!(error.to_string().contains("too few nodes"), "{error}");
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            told.store(count, Ordering::SeqCst);
+        }
+        (count, refused)
+    });
+    until("some are counted", || acknowledged.load(Ordering::SeqCst) > 100);
+    cluster.kill(replica);
+    cluster.until_in_sync(1);
+    // A write before that would wait for the other node.
+    until("no writes are accepted", || {
+        let status = cluster.kelix(&["cluster", "status"]).output().unwrap();
+        String::from_utf8_lossy(&status.stdout).contains("no writes are accepted")
+    });
+    let error = session.put(table, b"other", b"1").unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No), "{error}");
+    // What is under way is not answered; the counter may yet have to note the last one that was.
+    let before = acknowledged.load(Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(acknowledged.load(Ordering::SeqCst) <= before + 1);
+    cluster.begin(replica);
+    cluster.until_in_sync(2);
+    until("more are counted", || acknowledged.load(Ordering::SeqCst) > before + 100);
+    ends.store(true, Ordering::SeqCst);
+    let (count, refused) = counter.join().expect("it counts");
+    assert_eq!(read_count(&mut session, table), count);
+    println!("{count} counted, {refused} refused");
+    // The one that has joined has all of it, and takes no writes alone.
+    cluster.kill(1 - replica);
+    cluster.until_other_primary(1 - replica);
+    assert_eq!(read_count(&mut session, table), count);
+    let error = session.put(table, b"other", b"2").unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No), "{error}");
+}
+
+#[test]
+fn too_few_in_sync_take_no_writes() {
+    want_two(&[]);
+}
+
+#[test]
+fn too_few_that_were_sent_what_counts_take_no_writes() {
+    want_two(&["--fabric", "tcp"]);
+}
+
+/// A node that would accept writes with fewer in sync than the others is told so.
+#[test]
+fn nodes_agree_on_how_many_are_to_be_in_sync() {
+    let _watchdog = watchdog("nodes agree");
+    let cluster = Cluster::start(1, &["--min-in-sync", "1"]);
+    let mut command = cluster.kelix(&["serve", "--cluster", "local", "--node", "1", "--min-in-sync", "2"]);
+    let done = command.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success() && said.contains("the cluster was begun with 1"), "{said}");
+}
+
+/// Whoever is in sync can go on alone from that moment on.
+#[test]
+fn a_node_goes_on_alone_as_soon_as_it_is_in_sync() {
+    let _watchdog = watchdog("as soon as it is in sync");
+    let mut cluster = Cluster::start(1, &[]);
+    let mut session = cluster.session();
+    let table = session.create_table("counts").unwrap();
+    for round in 1..=12u64 {
+        session.put(table, b"count", &round.to_le_bytes()).unwrap();
+        let primary = cluster.primary();
+        cluster.begin(1 - primary);
+        cluster.until_in_sync(2);
+        cluster.kill(primary);
+        cluster.until_other_primary(primary);
+        assert_eq!(read_count(&mut session, table), round);
+    }
 }
 
 /// A node that joins beside writes has all that was there, and all that is written meanwhile: it goes on alone.

@@ -121,7 +121,7 @@ fn a_slow_way_that_breaks_is_gone_on_over() {
         let client = Client::connect_within(
             &way.address,
             kelix::Credentials::default(),
-            kelix::ConnectOptions::default().retry_for(options.retry_for),
+            kelix::ConnectOptions::default().retry_for(options.retry_for.unwrap_or_default()),
         );
         let mut far = session_over(FabricChoice::Tcp, &client.unwrap(), options);
         let table = far.create_table("t").unwrap();

@@ -474,7 +474,7 @@ typedef struct kelix_session_options {
     uint64_t timeout_ns;
     /**
      * For how much longer each operation tries to connect again where the connection is lost. Default: not
-     * at all.
+     * at all, and at the primary of a cluster 10 s.
      */
     uint64_t retry_ns;
     /**

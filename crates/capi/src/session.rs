@@ -65,7 +65,7 @@ pub struct kelix_session_options {
     /// Default: 900 ms.
     pub timeout_ns: u64,
     /// For how much longer each operation tries to connect again where the connection is lost. Default: not
-    /// at all.
+    /// at all, and at the primary of a cluster 10 s.
     pub retry_ns: u64,
     /// Most queue pairs that this process connects to the server, over verbs. Default: 4.
     pub queue_pairs: usize,
@@ -120,7 +120,7 @@ impl kelix_session_options {
             .durable(flag(self.durable, "durable")?)
             .own_writes(!flag(self.no_own_writes, "no_own_writes")?)
             .strict(flag(self.strict, "strict")?)
-            .retry_for(Duration::from_nanos(self.retry_ns));
+            .retry_for(Some(self.retry_ns).filter(|ns| *ns > 0).map(Duration::from_nanos));
         if self.timeout_ns != 0 {
             options = options.timeout(Duration::from_nanos(self.timeout_ns));
         }

@@ -1,13 +1,14 @@
 //! `kelix cluster`: several nodes that hold the same, on this host.
 
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kelix::FabricChoice;
-use kelix_register::View;
+use kelix_register::{MEMBERS_MAX, Swapped, View};
 use kelix_server::ClusterDirectory;
 use kelix_types::limits::SHARDS_MAX;
 use rustix::process::{Pid, Signal, kill_process};
@@ -66,6 +67,24 @@ Examples:
   kelix cluster kill 1 --signal STOP
   kelix cluster kill 1 --signal CONT")]
     Kill(KillArgs),
+    /// Have another node in sync be primary
+    ///
+    /// Nothing is lost, and clients go on by themselves. The node that was primary begins anew and copies, so
+    /// until that has ended there is one in sync less.
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster handover
+  kelix cluster handover --to 2")]
+    Handover(HandoverArgs),
+    /// End a node in good order: a primary hands over first
+    ///
+    /// The last node in sync cannot leave, since what it has is gone with it; `kelix cluster stop` ends it.
+    /// A node that is told to end by its service manager, or another SIGTERM, does the same.
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster leave 2
+  kelix cluster start --local 3   # the node that left begins anew, of the release that is installed now")]
+    Leave(LeaveArgs),
     /// End all nodes, and with them what they hold
     #[command(after_long_help = "\
 Examples:
@@ -88,6 +107,23 @@ pub(crate) struct StartArgs {
     /// ended is not waited for
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_lag)]
     suspect: Duration,
+    /// How many nodes have to be in sync for writes to be accepted: with 2 no write is ever in the memory of one
+    /// node only, and the last one left takes none [default: 1, or what the cluster was begun with]
+    #[arg(long, value_name = "N", value_parser = within::<usize>(1, MEMBERS_MAX as u64))]
+    min_in_sync: Option<usize>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct HandoverArgs {
+    /// The node that is to be primary [default: any in sync]
+    #[arg(long, value_name = "NODE")]
+    to: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct LeaveArgs {
+    /// The node
+    node: String,
 }
 
 #[derive(clap::Args)]
@@ -127,6 +163,8 @@ pub(crate) fn run(context: &Context, command: &ClusterCommand) -> Result<(), Fai
         ClusterCommand::Start(args) => start(context, (name, &cluster), args),
         ClusterCommand::Status(args) => status(context, (name, &cluster), args.watch),
         ClusterCommand::Kill(args) => kill(&cluster, args),
+        ClusterCommand::Handover(args) => handover(context, (name, &cluster), args.to.as_deref()),
+        ClusterCommand::Leave(args) => leave(context, (name, &cluster), &args.node),
         ClusterCommand::Stop => stop(context, (name, &cluster)),
     }
 }
@@ -164,6 +202,9 @@ fn spawn(
     command.args(["serve", "--cluster", name, "--node", node, "--log", "info"]);
     command.args(["--shards", &args.shards.to_string(), "--memory", &memory.to_string()]);
     command.args(["--suspect", &format!("{}ms", args.suspect.as_millis())]);
+    if let Some(min) = args.min_in_sync {
+        command.args(["--min-in-sync", &min.to_string()]);
+    }
     if fabric == Some(FabricChoice::Tcp) {
         command.args(["--fabric", "tcp"]);
     }
@@ -179,6 +220,10 @@ fn start(
 ) -> Result<(), Failure> {
     if context.fabric == Some(FabricChoice::Verbs) {
         let context = "--fabric verbs: nodes of a cluster are on one host, and follow over shm or tcp";
+        return Err(Failure::usage("start cluster", context));
+    }
+    if let Some(min) = args.min_in_sync.filter(|min| *min > usize::from(args.local)) {
+        let context = format!("--min-in-sync {min}: so many are not in sync among {} nodes", args.local);
         return Err(Failure::usage("start cluster", context));
     }
     let usual = kelix_server::ServerConfig::default().memory_bytes / u64::from(args.local);
@@ -238,6 +283,7 @@ fn describe(name: &str, cluster: &ClusterDirectory, view: &View) -> Value {
             let role = match () {
                 () if living.is_none() => "ended",
                 () if view.primary == boot => "primary",
+                () if view.leaving.contains(&boot) => "leaving",
                 () if view.is_in_sync(boot) => "in sync",
                 () => "copying",
             };
@@ -256,6 +302,7 @@ fn describe(name: &str, cluster: &ClusterDirectory, view: &View) -> Value {
         "view": view.number,
         "term": view.term,
         "in_sync": view.in_sync.len(),
+        "min_in_sync": view.min_in_sync,
         "nodes": nodes,
     })
 }
@@ -271,7 +318,10 @@ fn words(described: &Value) -> String {
     let nodes = described["nodes"].as_array().map_or(&[][..], Vec::as_slice);
     let in_sync = described["in_sync"].as_u64().unwrap_or(0);
     let name = described["cluster"].as_str().unwrap_or_default();
-    let title = format!("cluster {name}, view {}: {} in sync", described["view"], plural(in_sync, "node"));
+    let min = described["min_in_sync"].as_u64().filter(|min| *min > in_sync);
+    let refuses = min.map_or(String::new(), |min| format!(", {min} wanted: no writes are accepted"));
+    let title =
+        format!("cluster {name}, view {}: {} in sync{refuses}", described["view"], plural(in_sync, "node"));
     table(&title, &COLUMNS, nodes)
 }
 
@@ -325,6 +375,130 @@ fn kill(cluster: &ClusterDirectory, args: &KillArgs) -> Result<(), Failure> {
         SignalArgument::Cont => Signal::CONT,
     };
     send(pid, signal)
+}
+
+/// Changes the view as `change` says of the newest one, which may refuse. Returns the view in force.
+fn change(
+    (name, cluster): (&str, &ClusterDirectory),
+    change: impl Fn(&View) -> Result<View, Failure>,
+) -> Result<View, Failure> {
+    let mut register = cluster.register()?;
+    loop {
+        let view = view_of(name, cluster)?;
+        let next = change(&view)?;
+        if next == view {
+            return Ok(view);
+        }
+        // Whoever swapped meanwhile has changed what was decided by.
+        let next = next.next(RandomState::new().hash_one(std::process::id()));
+        if register.swap(view.number, &next)? == Swapped::Done {
+            return Ok(next);
+        }
+    }
+}
+
+/// The boot number of a node that runs and is a member.
+fn boot_of(cluster: &ClusterDirectory, view: &View, node: &str, operation: &str) -> Result<u64, Failure> {
+    let living = cluster.living(node).map(|(_, boot)| boot).filter(|boot| view.member(*boot).is_some());
+    living.ok_or_else(|| {
+        let known = cluster.nodes().join(", ");
+        let context = format!("no node {node} runs; the cluster has: {known}");
+        Failure::new(Exit::NotThere, operation, context)
+    })
+}
+
+/// Waits until the view says so. `None`: that took too long.
+fn await_view(
+    (name, cluster): (&str, &ClusterDirectory),
+    told: impl Fn(&View) -> bool,
+) -> Result<Option<View>, Failure> {
+    let began = Instant::now();
+    loop {
+        let view = view_of(name, cluster)?;
+        if told(&view) {
+            return Ok(Some(view));
+        }
+        if began.elapsed() > ENDS_WITHIN {
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK_EACH);
+    }
+}
+
+fn handover(
+    context: &Context,
+    (name, cluster): (&str, &ClusterDirectory),
+    to: Option<&str>,
+) -> Result<(), Failure> {
+    const OPERATION: &str = "hand over";
+    let before = view_of(name, cluster)?.term;
+    let named = change((name, cluster), |view| {
+        let may = |boot: u64| view.is_in_sync(boot) && boot != view.primary && cluster.lives(view, boot);
+        let successor = match to {
+            Some(node) => Some(boot_of(cluster, view, node, OPERATION)?),
+            None => view.in_sync.iter().copied().find(|boot| may(*boot)),
+        };
+        if successor == Some(view.primary) {
+            return Ok(view.clone());
+        }
+        let Some(successor) = successor.filter(|boot| may(*boot)) else {
+            let context = match to {
+                Some(node) => format!("node {node} is not in sync yet; see `kelix cluster status`"),
+                None => "no other node is in sync; see `kelix cluster status`".into(),
+            };
+            return Err(failed(OPERATION, context));
+        };
+        Ok(View { successor: Some(successor), ..view.clone() })
+    })?;
+    let chosen = named.successor.unwrap_or(named.primary);
+    // Whoever is named may end just then: then it is named no more, or another one goes on.
+    let ended = await_view((name, cluster), |view| {
+        view.primary == chosen || view.successor.is_none() && view.number > named.number
+    })?;
+    let Some(view) = ended.filter(|view| view.primary == chosen) else {
+        let context = "the node did not go on as primary; its log says why. Nothing has changed otherwise";
+        return Err(failed(OPERATION, context.into()));
+    };
+    let node = view.primary_member().map_or("", |member| &member.node);
+    if context.json {
+        return context
+            .print_json(&json!({ "cluster": name, "primary": node, "handed_over": view.term != before }));
+    }
+    let text = if view.term == before { "was and is primary" } else { "is primary" };
+    Ok(writeln!(std::io::stdout(), "cluster {name}: node {node} {text}")?)
+}
+
+fn leave(context: &Context, (name, cluster): (&str, &ClusterDirectory), node: &str) -> Result<(), Failure> {
+    const OPERATION: &str = "leave cluster";
+    let boot = boot_of(cluster, &view_of(name, cluster)?, node, OPERATION)?;
+    change((name, cluster), |view| {
+        if view.member(boot).is_none() || view.leaving.contains(&boot) {
+            return Ok(view.clone());
+        }
+        if view.in_sync == [boot] {
+            let context = format!(
+                "node {node} is the only one in sync: what it has would be gone; `kelix cluster stop` ends it"
+            );
+            return Err(failed(OPERATION, context));
+        }
+        let mut next = view.clone();
+        next.leaving.push(boot);
+        Ok(next)
+    })?;
+    let began = Instant::now();
+    while cluster.living(node).is_some_and(|(_, of)| of == boot) {
+        if began.elapsed() > ENDS_WITHIN {
+            let context = format!("node {node} does not end; its log says:\n{}", tail(cluster, node));
+            return Err(failed(OPERATION, context));
+        }
+        std::thread::sleep(LOOK_EACH);
+    }
+    let view = view_of(name, cluster)?;
+    if context.json {
+        return context.print_json(&json!({ "cluster": name, "left": node, "in_sync": view.in_sync.len() }));
+    }
+    let in_sync = plural(view.in_sync.len() as u64, "node");
+    Ok(writeln!(std::io::stdout(), "cluster {name}: node {node} has left, {in_sync} in sync")?)
 }
 
 /// Ends the nodes, the primary last: a replica that outlived it would take its place for a moment.

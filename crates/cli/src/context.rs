@@ -17,9 +17,6 @@ use crate::kept::{Kept, Lent};
 use crate::trust::TrustArgs;
 use crate::{Exit, Failure};
 
-/// For how long to ask again where nobody says, in a cluster.
-const CLUSTER_RETRY: Duration = Duration::from_secs(10);
-
 /// The global options.
 #[derive(Clone)]
 pub(crate) struct Context {
@@ -83,7 +80,7 @@ impl Context {
         Ok(Client::connect_within(
             &self.address,
             credentials,
-            ConnectOptions::default().timeout(timeout).retry_for(retry_for),
+            ConnectOptions::default().timeout(timeout).retry_for(retry_for.unwrap_or_default()),
         )?)
     }
 
@@ -114,8 +111,8 @@ impl Context {
         let usual = SessionOptions::default();
         let timeout = self.timeout.unwrap_or(usual.timeout);
         // Another node takes over within less.
-        let usual_retry = if self.cluster.is_some() { CLUSTER_RETRY } else { Duration::ZERO };
-        let retry_for = self.retry.unwrap_or(usual_retry);
+        let usual_retry = self.cluster.as_ref().map(|_| SessionOptions::CLUSTER_RETRY);
+        let retry_for = self.retry.or(usual_retry);
         let usual = usual.fabric(self.fabric).timeout(timeout).retry_for(retry_for);
         usual.rdma_address(self.rdma_address).strict(self.strict).max_lag(self.max_lag)
     }

@@ -57,15 +57,21 @@ pub(crate) fn hide_unheeded(program: Command) -> Command {
 
 /// Gives each command the options that it heeds, and leaves none common: for what lists hidden options, too.
 pub(crate) fn only_heeded(program: Command) -> Command {
-    let common: Vec<Arg> = common(&program).into_iter().map(|option| option.global(false)).collect();
+    // What an option excludes has to be there, too, or nobody may ask for what the option excludes.
+    let common: Vec<(Arg, Vec<Arg>)> = common(&program)
+        .into_iter()
+        .map(|option| {
+            let excluded = program.get_arg_conflicts_with(&option).into_iter().cloned().collect();
+            (option.global(false).conflicts_with(Resettable::<Id>::Reset), excluded)
+        })
+        .collect();
     change_each(program.mut_args(|option| option.global(false)), &[], &|of, path| {
-        let heeded = common.iter().filter(|option| heeds(path, option.get_long().unwrap_or_default()));
+        let is_heeded = |option: &Arg| heeds(path, option.get_long().unwrap_or_default());
         let own: Vec<_> = of.get_arguments().map(|option| option.get_id().clone()).collect();
-        let common = heeded.filter(|option| !own.contains(option.get_id())).cloned();
-        // What an option excludes has to be there, too: those of a cluster have no other way to say where it is.
-        let is_of_cluster = path.first() == Some(&"cluster");
-        of.args(common.map(|option| {
-            if is_of_cluster { option.conflicts_with(Resettable::<Id>::Reset) } else { option }
+        let heeded = common.iter().filter(|(option, _)| is_heeded(option) && !own.contains(option.get_id()));
+        of.args(heeded.map(|(option, excluded)| {
+            let excluded = excluded.iter().filter(|option| is_heeded(option));
+            option.clone().conflicts_with_all(excluded.map(Arg::get_id))
         }))
     })
 }

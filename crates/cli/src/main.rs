@@ -135,7 +135,7 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Demo(demo::DemoArgs),
     #[command(flatten)]
     Store(commands::StoreCommand),

@@ -4,6 +4,7 @@
 //! again, in the same process, and copies what the primary of then has.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -22,8 +23,16 @@ use crate::context::Context;
 use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs};
 use crate::manager::Manager;
-use crate::serve::{end_on_panic, watch};
+use crate::serve::{Metrics, end_on_panic, watch};
 use crate::{Exit, Failure};
+
+/// How to be a node, besides how to serve.
+pub(crate) struct Options<'a> {
+    pub node: &'a str,
+    pub suspect: Duration,
+    pub min_in_sync: Option<usize>,
+    pub metrics: Option<SocketAddr>,
+}
 
 /// What is said on standard output when clients can connect.
 fn ready(context: &Context, cluster: &ClusterDirectory, node: &str, role: NodeRole) -> String {
@@ -41,7 +50,7 @@ fn ready(context: &Context, cluster: &ClusterDirectory, node: &str, role: NodeRo
 /// Runs a node until it ends.
 pub(crate) fn run(
     context: &Context,
-    (node, suspect): (&str, Duration),
+    Options { node, suspect, min_in_sync, metrics }: Options<'_>,
     server: ServerConfig,
     log: &LogArgs,
 ) -> Result<(), Failure> {
@@ -65,12 +74,18 @@ pub(crate) fn run(
             return Err(Failure::usage("serve", context));
         }
     };
-    let config = NodeConfig { directory: directory.clone(), node: node.into(), server, fabric, suspect };
+    let metrics = metrics.map(|address| Metrics::reserve(address, None, &directory.run())).transpose()?;
+    let config =
+        NodeConfig { directory: directory.clone(), node: node.into(), server, fabric, suspect, min_in_sync };
     let running = Node::start(config)?;
     is_alone.store(false, Ordering::SeqCst);
     let serves = watch(signals, &running.statistics(), &manager, log.file())
         .map_err(|error| Failure::io("serve", "cannot start a thread that watches", &error))?;
-    let _ = serves.send(running.stopper());
+    let leaver = running.leaver();
+    let _ = serves.send(Box::new(move || leaver.leave()));
+    if let Some(metrics) = metrics {
+        metrics.serve(running.statistics())?;
+    }
     let tell = |role| {
         let text = ready(context, &directory, node, role);
         manager.ready(&text);

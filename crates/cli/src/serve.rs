@@ -14,9 +14,10 @@ use std::time::{Duration, SystemTime};
 
 use kelix::{Address, Credentials, FabricChoice};
 use kelix_fabric::shm::{RunDirectory, page_bytes};
+use kelix_register::MEMBERS_MAX;
 use kelix_server::{
     Durability, Ended, FeedFabric, MirrorConfig, Reserved, Server, ServerConfig, SnapshotConfig, Statistics,
-    Stopper, WalConfig,
+    WalConfig,
 };
 use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use serde_json::json;
@@ -143,12 +144,16 @@ pub(crate) struct ServeArgs {
     fresh: bool,
     /// Be a node of the cluster of --cluster, under this name: its primary, or a copy that goes on in the
     /// primary's place. `kelix cluster start` starts several
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "wal", "snapshots", "listen", "rdma", "tokens", "take_over", "metrics"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "wal", "snapshots", "listen", "rdma", "tokens", "take_over"])]
     node: Option<String>,
     /// How long the primary of the cluster may say nothing before another node goes on in its place [default:
     /// 500ms]
     #[arg(long, value_name = "TIME", requires = "node", value_parser = parse_lag)]
     suspect: Option<Duration>,
+    /// How many nodes of the cluster have to be in sync for writes to be accepted; the same for all nodes
+    /// [default: 1, or what the cluster was begun with]
+    #[arg(long, value_name = "N", requires = "node", value_parser = within::<usize>(1, MEMBERS_MAX as u64))]
+    min_in_sync: Option<usize>,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -320,21 +325,23 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     if config.mirror.is_none() {
         check_memory(config.memory_bytes, config.shards, half_bytes)?;
     }
+    if let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) {
+        say(&format!(
+            "kelix: --metrics {address} lets other hosts read the page, the statistics and the names of tables, without TLS or a token"
+        ));
+    }
     match (&args.node, &context.cluster) {
         (Some(node), _) => {
             let suspect = args.suspect.unwrap_or(SUSPECT);
-            return node::run(context, (node, suspect), config, &args.log);
+            let cluster =
+                node::Options { node, suspect, min_in_sync: args.min_in_sync, metrics: args.metrics };
+            return node::run(context, cluster, config, &args.log);
         }
         (None, Some(cluster)) => {
             let context = format!("--cluster {cluster}: say which of its nodes this is, with --node");
             return Err(Failure::usage("serve", context));
         }
         (None, None) => {}
-    }
-    if let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) {
-        say(&format!(
-            "kelix: --metrics {address} lets other hosts read the page, the statistics and the names of tables, without TLS or a token"
-        ));
     }
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let signals = watch_signals("serve", &[SIGHUP])?;
@@ -343,12 +350,8 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let manager = Manager::of_environment();
     kelix_server::prepare_process();
     let taken_over = args.take_over.then_some(&*config.directory);
-    let reserve = |address| {
-        let reserved = Reserved::bind(address, taken_over);
-        let reserved = reserved.map_err(|error| Failure::from(error).at("for metrics"))?;
-        Ok::<_, Failure>((reserved, http::Ready::new(&config.directory)?))
-    };
-    let metrics = args.metrics.map(reserve).transpose()?;
+    let metrics = args.metrics.map(|address| Metrics::reserve(address, taken_over, &config.directory));
+    let metrics = metrics.transpose()?;
     // A mirror that waits for its primary, or copies, has nothing that would have to be ended in good order.
     let is_alone = Arc::new(AtomicBool::new(config.mirror.is_some()));
     for signal in TERM_SIGNALS {
@@ -362,9 +365,9 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::io("serve", "cannot start a thread that watches", &error))?;
     let server = prepared.serve()?;
     // The thread that heeds signals waits for the stopper, so it is there to take it.
-    let _ = serves.send(server.stopper());
-    let metrics = metrics.map(|(reserved, ready)| ready.serve(reserved.listen()?, statistics));
-    let metrics = metrics.transpose()?;
+    let stopper = server.stopper();
+    let _ = serves.send(Box::new(move || stopper.stop()));
+    let metrics = metrics.map(|metrics| metrics.serve(statistics)).transpose()?;
     manager.ready(&ready(false, &config, &server, metrics));
     // A reader that has gone is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{}", ready(context.json, &config, &server, metrics));
@@ -396,6 +399,30 @@ pub(crate) fn end_on_panic() {
     }));
 }
 
+/// Where metrics are to be had, which nobody answers yet.
+pub(crate) struct Metrics(Reserved, http::Ready);
+
+impl Metrics {
+    /// Does all that may fail. `taken_over` is the run directory of a server whose address this is until now.
+    pub fn reserve(
+        address: SocketAddr,
+        taken_over: Option<&Path>,
+        directory: &Path,
+    ) -> Result<Metrics, Failure> {
+        let reserved = Reserved::bind(address, taken_over);
+        let reserved = reserved.map_err(|error| Failure::from(error).at("for metrics"))?;
+        Ok(Metrics(reserved, http::Ready::new(directory)?))
+    }
+
+    /// Answers from now on, until the process ends. Returns the address.
+    pub fn serve(self, statistics: Statistics) -> Result<SocketAddr, Failure> {
+        self.1.serve(self.0.listen()?, statistics)
+    }
+}
+
+/// What a signal has a server do that ends it in good order.
+pub(crate) type End = Box<dyn Fn() + Send>;
+
 /// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive.
 /// They wait for the server to serve, and are told by what is returned.
 pub(crate) fn watch(
@@ -403,12 +430,12 @@ pub(crate) fn watch(
     statistics: &Statistics,
     manager: &Manager,
     log: Option<LogFile>,
-) -> std::io::Result<Sender<Stopper>> {
+) -> std::io::Result<Sender<End>> {
     let told = manager.clone();
-    let (serves, begun) = channel::<Stopper>();
+    let (serves, begun) = channel::<End>();
     let heed = move || {
-        if let Ok(stopper) = begun.recv() {
-            heed_signals(signals, &stopper, &told, log.as_ref());
+        if let Ok(end) = begun.recv() {
+            heed_signals(signals, &*end, &told, log.as_ref());
         }
     };
     std::thread::Builder::new().name("kelix-signals".into()).spawn(heed)?;
@@ -421,11 +448,11 @@ pub(crate) fn watch(
 }
 
 /// Does what signals say, until one ends the server.
-fn heed_signals(mut signals: Signals, stopper: &Stopper, manager: &Manager, log: Option<&LogFile>) {
+fn heed_signals(mut signals: Signals, end: &dyn Fn(), manager: &Manager, log: Option<&LogFile>) {
     for signal in signals.forever() {
         if signal != SIGHUP {
             manager.stopping("finishing what has arrived");
-            return stopper.stop();
+            return end();
         }
         manager.reloading();
         match log.map(LogFile::reopen) {

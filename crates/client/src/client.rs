@@ -9,7 +9,7 @@ use kelix_fabric::WAIT_MAX;
 use kelix_types::Result;
 
 use crate::connect::{self, Address, Credentials};
-use crate::engine::{BETWEEN_TRIES, is_passing};
+use crate::engine::{between_tries, is_passing};
 use crate::session::{Session, SessionOptions};
 use crate::statistics::{SnapshotTaken, Statistics};
 
@@ -60,7 +60,9 @@ pub(crate) fn until_there<T>(time: Duration, mut attempt: impl FnMut() -> Result
     let began = Instant::now();
     loop {
         match attempt() {
-            Err(error) if is_passing(&error) && began.elapsed() < time => std::thread::sleep(BETWEEN_TRIES),
+            Err(error) if is_passing(&error) && began.elapsed() < time => {
+                std::thread::sleep(between_tries(began.elapsed()));
+            }
             result => return result,
         }
     }

@@ -18,8 +18,8 @@ use crate::catalogue::{BoundTable, Catalogue, Handles, IN_FORCE, is_between};
 use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
 use crate::engine::{
-    BETWEEN_TRIES, Buffers, Connection, Engine, LOST, Patience, TryGet, ValuePart, Wanted, check_key,
-    is_passing, nanoseconds,
+    BETWEEN_TRIES, Buffers, Connection, Engine, LOST, Patience, TryGet, ValuePart, Wanted, between_tries,
+    check_key, is_passing, nanoseconds,
 };
 use crate::item::{Item, NewItem};
 use crate::key::Key;
@@ -53,8 +53,9 @@ pub struct SessionOptions {
     /// For how much longer a session that gets no answer, or has lost its connection, or finds no server to
     /// begin with, tries to connect again: for so long in each operation, whatever that consists of. It asks
     /// again for what was not answered, and each write is done once; so as long as the server lives no
-    /// outcome is unknown. Zero: not at all.
-    pub retry_for: Duration,
+    /// outcome is unknown. Zero: not at all. `None`: not at all, or if the server is the primary of a cluster,
+    /// for as long as another one may take to go on in its place ([`SessionOptions::CLUSTER_RETRY`]).
+    pub retry_for: Option<Duration>,
     /// Most queue pairs that this process connects to the server, over verbs; further sessions share them.
     pub queue_pairs: usize,
     /// The address of this host whose RDMA device is to be used, instead of any that leads to the server.
@@ -84,7 +85,7 @@ impl Default for SessionOptions {
             fabric: None,
             private_caches: false,
             timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
-            retry_for: Duration::ZERO,
+            retry_for: None,
             queue_pairs: 4,
             rdma_address: None,
             model_bytes: 64 << 20,
@@ -97,6 +98,14 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
+    /// For how long sessions in a cluster try to connect again, unless they say otherwise.
+    pub const CLUSTER_RETRY: Duration = Duration::from_secs(10);
+
+    /// [`SessionOptions::retry_for`], as far as a server need not be known.
+    pub(crate) fn retries_for(&self) -> Duration {
+        self.retry_for.unwrap_or_default()
+    }
+
     /// Sets [`SessionOptions::path`].
     pub fn path(self, path: Path) -> SessionOptions {
         SessionOptions { path, ..self }
@@ -118,8 +127,8 @@ impl SessionOptions {
     }
 
     /// Sets [`SessionOptions::retry_for`].
-    pub fn retry_for(self, retry_for: Duration) -> SessionOptions {
-        SessionOptions { retry_for, ..self }
+    pub fn retry_for(self, retry_for: impl Into<Option<Duration>>) -> SessionOptions {
+        SessionOptions { retry_for: retry_for.into(), ..self }
     }
 
     /// Sets [`SessionOptions::queue_pairs`].
@@ -187,11 +196,11 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn open(client: &Client, options: SessionOptions) -> Result<Session> {
-        until_there(options.retry_for, || Session::open_once(client, options.clone()))
+        until_there(options.retries_for(), || Session::open_once(client, options.clone()))
     }
 
-    fn open_once(client: &Client, options: SessionOptions) -> Result<Session> {
-        let (connected, caller) = connect::numbered_session(client, &options)?;
+    fn open_once(client: &Client, mut options: SessionOptions) -> Result<Session> {
+        let (connected, caller) = connect::numbered_session(client, &mut options)?;
         Session::over(client, connected, options, caller)
     }
 
@@ -199,7 +208,8 @@ impl Session {
     fn open_beside(connection: &mut Connection) -> Result<Session> {
         let Connection { client, options, setup, caller, .. } = connection;
         let (connected, caller) = setup.open_beside(client, options, *caller)?;
-        Session::over(client, connected, options.clone(), caller)
+        let options = options.clone();
+        Session::over(client, connected, options, caller)
     }
 
     /// A session over what has been set up.
@@ -244,20 +254,23 @@ impl Session {
     #[cold]
     fn await_successor(&mut self, error: kelix_types::Error, patience: &mut Option<u64>) -> Result<()> {
         let waits = self.engine.goes_on_elsewhere(&error);
-        let ends_ns = |session: &Session| {
-            let retry_for = nanoseconds(session.engine.connection.options.retry_for);
-            session.engine.transport.fabric.now_ns().saturating_add(retry_for)
-        };
-        let until_ns = *patience.get_or_insert_with(|| ends_ns(self));
+        let retry_ns = nanoseconds(self.engine.connection.options.retries_for());
+        let now_ns = self.engine.transport.fabric.now_ns();
+        let until_ns = *patience.get_or_insert(now_ns.saturating_add(retry_ns));
         loop {
+            if waits {
+                self.engine.connection.next_try_ns = 0;
+            }
             self.heal()?;
             if self.engine.connection.server != LOST {
                 return Ok(());
             }
-            if !waits || self.engine.transport.fabric.now_ns() >= until_ns {
+            let left_ns = until_ns.saturating_sub(self.engine.transport.fabric.now_ns());
+            if !waits || left_ns == 0 {
                 return Err(error);
             }
-            self.engine.connection.setup.nap(BETWEEN_TRIES);
+            let tried_for = Duration::from_nanos(retry_ns.saturating_sub(left_ns));
+            self.engine.connection.setup.nap(between_tries(tried_for));
         }
     }
 

@@ -83,6 +83,10 @@ pub struct ReplicationStatistics {
     pub term: u64,
     /// Members that have all that counts, the primary among them.
     pub in_sync: u64,
+    /// How many have to be in sync, the primary among them, for writes to be accepted.
+    pub min_in_sync: u64,
+    /// So many are, as far as the server knows for certain.
+    pub accepts_writes: bool,
     /// Members without which nothing counts, and such as are about to be.
     pub replicas: Vec<ReplicaStatistics>,
 }

@@ -11,7 +11,7 @@ use kelix_types::{Effect, Error, ErrorKind, Result, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::catalogue::Catalogue;
-use crate::engine::{BETWEEN_TRIES, Buffers, Engine, Fetch, Patience, check_answer, is_passing, nanoseconds};
+use crate::engine::{Buffers, Engine, Fetch, Patience, between_tries, check_answer, is_passing, nanoseconds};
 use crate::item::Item;
 use crate::links::KeptOrigin;
 use crate::pointers::Pointer;
@@ -459,7 +459,7 @@ impl Submitted {
     /// Whether polls have tried to connect again for as long as they may.
     fn has_tried_enough(&self, engine: &Engine, now_ns: u64) -> bool {
         let since_ns = self.lost_ns.unwrap_or(now_ns);
-        let retry_for = engine.connection.options.retry_for;
+        let retry_for = engine.connection.options.retries_for();
         engine.connection.detached && now_ns.saturating_sub(since_ns) >= nanoseconds(retry_for)
     }
 
@@ -517,7 +517,9 @@ impl Submitted {
             Err(error) if !is_passing(&error) => engine.connection.caller = None,
             Err(_) => {}
         }
-        engine.connection.next_try_ns = engine.transport.fabric.now_ns() + nanoseconds(BETWEEN_TRIES);
+        let now_ns = engine.transport.fabric.now_ns();
+        let tried_for = Duration::from_nanos(now_ns - self.lost_ns.unwrap_or(now_ns));
+        engine.connection.next_try_ns = now_ns + nanoseconds(between_tries(tried_for));
     }
 }
 

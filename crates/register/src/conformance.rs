@@ -28,6 +28,8 @@ pub(crate) fn view(number: u64, proposal: u64) -> View {
         primary: 101,
         in_sync: vec![101, 102],
         min_in_sync: 1,
+        successor: None,
+        leaving: Vec::new(),
         members: (101..=103).map(member).collect(),
         proposal,
     }

@@ -159,6 +159,8 @@ mod tests {
             "      101",
             "    ],",
             "    \"min_in_sync\": 1,",
+            "    \"successor\": null,",
+            "    \"leaving\": [],",
             "    \"members\": [",
             "      {",
             "        \"node\": \"1\",",
@@ -170,7 +172,7 @@ mod tests {
             "    \"proposal\": 1",
             "  }",
             "}",
-            "fbb88070d9347714",
+            "48c921fd96e99890",
             "",
         ];
         assert_eq!(String::from_utf8(encode(&view).unwrap()).unwrap(), lines.join("\n"));

@@ -35,6 +35,8 @@
 //!     primary: 7,
 //!     in_sync: vec![7],
 //!     min_in_sync: 1,
+//!     successor: None,
+//!     leaving: Vec::new(),
 //!     members: vec![member],
 //!     proposal: 1234,
 //! };

@@ -52,8 +52,12 @@ pub struct View {
     pub primary: u64,
     /// The boot numbers of those that hold every committed write, the primary among them.
     pub in_sync: Vec<u64>,
-    /// How many members have to be in sync for writes to be accepted. At most [`MEMBERS_MAX`].
+    /// How many members have to be in sync for writes to be accepted. From 1 to [`MEMBERS_MAX`].
     pub min_in_sync: usize,
+    /// The boot number of the member in sync to which the primary is to hand over.
+    pub successor: Option<u64>,
+    /// The boot numbers of members that are to end in good order: a primary hands over before.
+    pub leaving: Vec<u64>,
     /// The members that this view names, and others that take part. At most [`MEMBERS_MAX`].
     pub members: Vec<Member>,
     /// A random number by which whoever proposed the view recognises it after an unknown outcome.
@@ -105,6 +109,19 @@ impl View {
         View { number: self.number.saturating_add(1), proposal, ..self.clone() }
     }
 
+    /// Takes a member out of those in sync, who has to be another one than the primary.
+    pub fn take_out_of_sync(&mut self, boot: u64) {
+        self.in_sync.retain(|of| *of != boot);
+        self.successor = self.successor.filter(|of| *of != boot);
+    }
+
+    /// Names no members but those that `stays` says, who have to have those in sync among them.
+    pub fn retain_members(&mut self, stays: impl FnMut(&Member) -> bool) {
+        self.members.retain(stays);
+        let (members, leaving) = (&self.members, &mut self.leaving);
+        leaving.retain(|boot| members.iter().any(|member| member.boot == *boot));
+    }
+
     /// An [`ErrorKind::InvalidArgument`] that says what is wrong, if the view contradicts itself or breaks a
     /// limit.
     pub fn check(&self) -> Result<()> {
@@ -123,6 +140,9 @@ impl View {
         if self.members.len() > MEMBERS_MAX || self.min_in_sync > MEMBERS_MAX {
             return Some(format!("a cluster has at most {MEMBERS_MAX} members"));
         }
+        if self.min_in_sync == 0 {
+            return Some(format!("no member has to be in sync in view {}", self.number));
+        }
         if let Some(defect) = self.members.iter().find_map(Member::defect) {
             return Some(defect);
         }
@@ -134,6 +154,18 @@ impl View {
         }
         if let Some(boot) = self.in_sync.iter().find(|boot| self.member(**boot).is_none()) {
             return Some(format!("boot {boot} is in sync in view {} but is no member", self.number));
+        }
+        if let Some(boot) = repeated(self.leaving.iter().copied()) {
+            return Some(format!("boot {boot} is to leave twice in view {}", self.number));
+        }
+        if let Some(boot) = self.leaving.iter().find(|boot| self.member(**boot).is_none()) {
+            return Some(format!("boot {boot} is to leave in view {} but is no member", self.number));
+        }
+        if let Some(boot) = self.successor.filter(|boot| !self.is_in_sync(*boot) || *boot == self.primary) {
+            return Some(format!(
+                "boot {boot} is to go on in view {} but is no replica in sync",
+                self.number
+            ));
         }
         if !self.is_in_sync(self.primary) {
             return Some(format!(
@@ -190,6 +222,22 @@ mod tests {
         assert!(refusal(|view| view.in_sync.push(104)).contains("is no member"));
         assert!(refusal(|view| view.in_sync.push(101)).contains("twice in sync"));
         assert!(refusal(|view| view.members.push(member(102))).contains("two members"));
+        assert!(refusal(|view| view.leaving.push(104)).contains("is no member"));
+        assert!(refusal(|view| view.leaving = vec![103, 103]).contains("to leave twice"));
+        for boot in [101, 103, 104] {
+            assert!(refusal(|view| view.successor = Some(boot)).contains("no replica in sync"), "{boot}");
+        }
+    }
+
+    #[test]
+    fn who_is_taken_out_is_named_nowhere() {
+        let mut view = view(3, 1);
+        (view.successor, view.leaving) = (Some(102), vec![101, 102]);
+        view.check().unwrap();
+        view.take_out_of_sync(102);
+        view.retain_members(|member| member.boot != 102);
+        view.check().unwrap();
+        assert_eq!((view.successor, &view.leaving[..], &view.in_sync[..]), (None, &[101][..], &[101][..]));
     }
 
     #[test]
@@ -199,6 +247,7 @@ mod tests {
         assert!(refusal(|view| view.term = 0).contains("the term 0"));
         assert!(refusal(|view| view.term = Incarnation::TERM_MAX + 1).contains("the term"));
         assert!(refusal(|view| view.min_in_sync = MEMBERS_MAX + 1).contains("at most"));
+        assert!(refusal(|view| view.min_in_sync = 0).contains("no member has to be"));
         let many =
             |view: &mut View| view.members = (0..=MEMBERS_MAX as u64).map(|n| member(101 + n)).collect();
         assert!(refusal(many).contains("at most"));

@@ -416,6 +416,12 @@ impl Clients {
         }
     }
 
+    /// Replies at once that a request was not done, which tells of no record: nobody is kept waiting for those of
+    /// others to be told why.
+    pub fn refuse(&mut self, fabric: &mut impl Mailbox, task: &Task, frame: &mut FrameBuffer) {
+        self.post(fabric, task.peer, frame, || 0);
+    }
+
     /// What was done has become a record: posts the replies that waited for no more than that, or for what
     /// was on the disk at the last look there ([`Held::look_at_disk`]). Whether whoever writes the log is to
     /// be woken.

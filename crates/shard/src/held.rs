@@ -555,6 +555,18 @@ mod tests {
         assert_eq!(logged.ask(put()), Some(Status::Ok));
     }
 
+    /// What is refused tells of nothing that others wait for.
+    #[test]
+    fn a_refusal_waits_for_no_other_answer() {
+        let mut logged = logged(Durability::Commit);
+        assert_eq!(logged.ask(put()), None);
+        logged.control.set_state(LogState::Full);
+        assert_eq!(logged.ask(put()), Some(Status::ReadOnly));
+        logged.set_all_durable();
+        logged.alone.step();
+        assert_eq!(logged.answer(), Some(Status::Ok));
+    }
+
     #[test]
     fn durable_writes_are_refused_where_there_is_no_log() {
         let mut alone = Harness::new(1, &Mailboxes::default());

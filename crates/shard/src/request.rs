@@ -112,12 +112,16 @@ impl Shard {
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock), task: &mut Task) {
         let mut frame = std::mem::take(&mut self.requests.frame);
         let allowed = self.authorise(task).and_then(|()| self.clients.deduplicate(task));
-        match allowed.and_then(|()| self.refuse_unlogged(task)) {
+        match allowed.map(|()| self.refuse_unlogged(task)) {
             Err(answer) => {
                 encode_reply(&mut frame, answer);
                 self.clients.reply(fabric, task, &mut frame, (&self.store, &self.recorder));
             }
-            Ok(()) => {
+            Ok(Err(answer)) => {
+                encode_reply(&mut frame, answer);
+                self.clients.refuse(fabric, task, &mut frame);
+            }
+            Ok(Ok(())) => {
                 self.requests.tried += 1;
                 task.order = self.requests.tried;
                 match self.try_once(now, fabric, task, &mut frame) {

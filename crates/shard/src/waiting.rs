@@ -141,7 +141,7 @@ impl Shard {
             // The log may have failed, or its disk may have become full, since the write came.
             if let Some(status) = self.clients.held.refuse(&task.shape.head) {
                 self.give_up(&task, status, &mut frame);
-                self.clients.reply(fabric, &task, &mut frame, (&self.store, &self.recorder));
+                self.clients.refuse(fabric, &task, &mut frame);
                 continue;
             }
             if served {

@@ -260,7 +260,7 @@ impl Setup {
     pub fn open_beside(
         &mut self,
         client: &Client,
-        options: &SessionOptions,
+        options: &mut SessionOptions,
         #[cfg_attr(not(kelix_sim), expect(unused_variables, reason = "only a simulator counts sessions"))]
         caller: Option<u64>,
     ) -> Result<Numbered> {
@@ -371,11 +371,19 @@ pub(crate) fn snapshot(address: &Address, credentials: &Credentials, answer: Dur
 /// A session that was opened, and its number if it goes on when it has lost its connection.
 pub(crate) type Numbered = ((Setup, Transport<Endpoint>), Option<u64>);
 
-/// Opens a session, with a number if it is to go on over other connections.
-pub(crate) fn numbered_session(client: &Client, options: &SessionOptions) -> Result<Numbered> {
+/// Opens a session, with a number if it is to go on over other connections. Where nobody has said so, that
+/// is as the server is, and noted in the options.
+pub(crate) fn numbered_session(client: &Client, options: &mut SessionOptions) -> Result<Numbered> {
+    if options.retry_for.is_none() {
+        let connected = session(client, options, None)?;
+        if !connected.1.is_replicated() {
+            return Ok((connected, None));
+        }
+        options.retry_for = Some(SessionOptions::CLUSTER_RETRY);
+    }
     // As hard to guess as the keys that the standard library's hash tables get.
     let caller = RandomState::new().hash_one(std::process::id()).max(1);
-    let caller = Some(caller).filter(|_| !options.retry_for.is_zero());
+    let caller = Some(caller).filter(|_| !options.retries_for().is_zero());
     let greeting = caller.map(|number| Caller { number, again: false });
     Ok((session(client, options, greeting)?, caller))
 }

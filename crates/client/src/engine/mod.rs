@@ -29,7 +29,7 @@ pub(crate) use leaves::Buffers;
 use primary::Tries;
 pub(crate) use requests::{Pipeline, check_answer};
 use waiting::LIMIT_MAX;
-pub(crate) use waiting::{BETWEEN_TRIES, Patience, is_passing, nanoseconds};
+pub(crate) use waiting::{BETWEEN_TRIES, Patience, between_tries, is_passing, nanoseconds};
 pub(crate) use writes::check_value;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -172,7 +172,7 @@ impl Engine {
     /// How long after a request was posted its outcome is awaited.
     pub fn limit(&self) -> Duration {
         let Some(_) = self.connection.caller else { return self.connection.options.timeout };
-        self.connection.options.timeout.saturating_add(self.connection.options.retry_for).min(LIMIT_MAX)
+        self.connection.options.timeout.saturating_add(self.connection.options.retries_for()).min(LIMIT_MAX)
     }
 
     /// A handle of a table that was not loaded.

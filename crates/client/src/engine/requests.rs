@@ -218,7 +218,7 @@ pub(crate) fn check_answer(answer: &Answer) -> Result<()> {
         }
         Status::ReadOnly => Err(Error::unnamed(
             ErrorKind::Unavailable,
-            "the server takes no writes now, since the disk of its log is full or has failed (`kelix stat` says which); reads go on",
+            "the server takes no writes now, since the disk of its log is full or has failed, or too few nodes of its cluster are in sync (`kelix stat` says which); reads go on",
         )),
         Status::NotDurable => {
             let context = "the server's log has failed before the write was on the disk; reads go on";

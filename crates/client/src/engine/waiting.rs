@@ -18,8 +18,10 @@ pub(super) const LOOKS_A_CLOCK: u32 = 64;
 const YIELD: Duration = Duration::from_micros(200);
 /// A sleep in place of a yield.
 const BRIEFLY: Duration = Duration::from_micros(100);
-/// Between two tries to connect again.
+/// Between two tries to connect again, at most.
 pub(crate) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// Between the first two.
+const BETWEEN_FIRST_TRIES: Duration = Duration::from_millis(1);
 /// Longer than anybody waits.
 pub(super) const LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
 
@@ -64,6 +66,12 @@ impl Patience {
 /// A time in nanoseconds, as far as they go.
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long to wait for the next try to connect, having tried for so long: another node of a cluster may be
+/// there within milliseconds, and a server that is started again within seconds.
+pub(crate) fn between_tries(tried_for: Duration) -> Duration {
+    (tried_for / 4).clamp(BETWEEN_FIRST_TRIES, BETWEEN_TRIES)
 }
 
 /// Whether the server of an error may yet come back.
@@ -202,17 +210,19 @@ impl Engine {
         let Some(caller) = self.connection.caller.filter(|_| goes_on) else { return Err(error) };
         let now_ns = self.transport.fabric.now_ns();
         // A connection that is lost early leaves nothing of the time for the answer.
-        let ends_ns = now_ns.saturating_add(nanoseconds(self.connection.options.retry_for));
+        let retry_ns = nanoseconds(self.connection.options.retries_for());
+        let ends_ns = now_ns.saturating_add(retry_ns);
         let budget = self.connection.budget.as_mut().map_or(&mut patience.until_ns, |budget| budget);
         let until_ns = *budget.get_or_insert(ends_ns);
         if now_ns >= until_ns {
             return Err(error);
         }
+        let tried_for = Duration::from_nanos(retry_ns.saturating_sub(until_ns - now_ns));
         let is_late = error.kind() == ErrorKind::TimedOut;
         let at_primary = self.reach_primary_again(is_late);
         match at_primary.unwrap_or_else(|| self.connect_again(caller)) {
             Ok(()) => (patience.since_ns, patience.moved) = (Some(self.transport.fabric.now_ns()), None),
-            Err(error) if is_passing(&error) => self.connection.setup.nap(BETWEEN_TRIES),
+            Err(error) if is_passing(&error) => self.connection.setup.nap(between_tries(tried_for)),
             Err(error) => return Err(error),
         }
         Ok(())

@@ -13,9 +13,11 @@
 //!    term. Who is chosen raises that word before it serves ([`primary`]).
 //! 2. A replica is chosen only out of a view that has it in sync, by the boot number under which it got what it
 //!    has: whoever lost its primary for another reason begins anew, under another number.
-//! 3. A member that was deposed, or let go, has nothing that could be mended: its process begins anew, and
+//! 3. A node that is to end in good order hands over first, or is taken out of the view (`departure`).
+//! 4. A member that was deposed, or let go, has nothing that could be mended: its process begins anew, and
 //!    copies.
 
+mod departure;
 mod directory;
 mod membership;
 mod primary;
@@ -23,6 +25,7 @@ mod replication;
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -38,6 +41,7 @@ use crate::listening::Reserved;
 use crate::mirror::{self, FeedFabric, MirrorConfig, ReplicaConfig};
 use crate::server::{Server, ServerConfig, Token, random_u64};
 use crate::store::term_of_clock;
+use departure::{Departure, Next};
 use membership::Membership;
 
 pub use directory::ClusterDirectory;
@@ -67,6 +71,9 @@ pub struct NodeConfig {
     pub fabric: Option<FeedFabric>,
     /// How long a primary may say nothing, whose process has not ended, before another one is chosen.
     pub suspect: Duration,
+    /// How many nodes have to be in sync for writes to be accepted. Whoever begins the cluster says so, with 1 in
+    /// place of `None`; it is an error if another node says something else.
+    pub min_in_sync: Option<usize>,
 }
 
 /// What a node is.
@@ -95,7 +102,20 @@ pub struct Node {
     /// Where it is fed from while it is primary.
     reserved: Reserved,
     role: Mutex<Role>,
+    /// It is to end in good order.
+    leaves: Arc<AtomicBool>,
     _lock: File,
+}
+
+/// Has a node end in good order, from another thread: it hands over if it is primary.
+#[derive(Clone)]
+pub struct Leaver(Arc<AtomicBool>);
+
+impl Leaver {
+    /// Has it end, which takes some moments.
+    pub fn leave(&self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 #[derive(Clone)]
@@ -198,6 +218,7 @@ impl Node {
                     None => continue,
                 }
             };
+            check_min_in_sync(&config, &view)?;
             let lives = |boot: &u64| config.directory.lives(&view, *boot);
             if !view.in_sync.iter().any(lives) {
                 let context = "all nodes have ended that had what was written last; `kelix cluster start` begins anew, empty";
@@ -216,7 +237,8 @@ impl Node {
             }
         };
         let (current, role) = (server.current.clone(), Mutex::new(role));
-        let node = Node { config, membership, current, reserved, role, _lock: lock };
+        let leaves = Arc::default();
+        let node = Node { config, membership, current, reserved, role, leaves, _lock: lock };
         info!(node = node.config.node, role = ?node.role(), "node started");
         Ok(node)
     }
@@ -234,7 +256,12 @@ impl Node {
         Statistics { current: self.current.clone() }
     }
 
-    /// A handle that stops it from another thread.
+    /// A handle that has it end in good order.
+    pub fn leaver(&self) -> Leaver {
+        Leaver(self.leaves.clone())
+    }
+
+    /// A handle that stops it from another thread at once, as if it had died.
     pub fn stopper(&self) -> Stopper {
         Stopper { current: self.current.clone() }
     }
@@ -243,6 +270,7 @@ impl Node {
     /// cannot go on.
     pub fn run(&self, mut promoted: impl FnMut()) -> Result<NodeEnded> {
         let (mut silence, mut looked, mut said) = (Silence::default(), Instant::now(), false);
+        let mut departure = Departure::default();
         loop {
             std::thread::sleep(ROUND);
             if self.current.ends() {
@@ -259,12 +287,27 @@ impl Node {
                     if !std::mem::replace(&mut said, true) {
                         error!(%error, "the register of the cluster cannot be read");
                     }
+                    departure.note_told(self);
+                    if departure.is_late() {
+                        return Ok(NodeEnded::Stopped);
+                    }
                     continue;
                 }
             };
             said = false;
             let Some(view) = view else { continue };
             let role = self.role.lock().expect("no panic under this lock").clone();
+            let departs = match role {
+                _ if view.primary == self.membership.boot => departure.of_primary(self, &view),
+                Role::Primary => Ok(Next::Stays),
+                Role::Replica { .. } => departure.of_replica(self, &view),
+            };
+            match departs {
+                Ok(Next::Ends) => return Ok(NodeEnded::Stopped),
+                Ok(Next::Stays) => {}
+                Err(error) if departure.is_late() => return Err(error),
+                Err(error) => debug!(%error, "the view cannot be changed yet"),
+            }
             let begins_anew = match role {
                 Role::Primary => self.is_deposed(&view),
                 Role::Replica { primary } => {
@@ -282,7 +325,8 @@ impl Node {
             if begins_anew {
                 // Who is chosen voids what clients still read.
                 self.stopper().stop();
-                return Ok(NodeEnded::BeginsAnew);
+                let leaves = departure.note_told(self) || view.leaving.contains(&self.membership.boot);
+                return Ok(if leaves { NodeEnded::Stopped } else { NodeEnded::BeginsAnew });
             }
         }
     }
@@ -295,7 +339,7 @@ impl Node {
         }
         if view.primary != self.membership.boot || !shared.authority.in_force() {
             let primary = view.primary_member().map(|member| &member.node);
-            warn!(node = self.config.node, ?primary, "another node is primary: this one begins anew");
+            info!(node = self.config.node, ?primary, "another node is primary, and this one not any more");
             return true;
         }
         false
@@ -319,6 +363,9 @@ impl Node {
         }
         if view.primary != followed && self.follow_chosen(view)? {
             return Ok(Watched::Well);
+        }
+        if view.successor == Some(own) && view.primary == followed {
+            return self.promote(view, "it hands over");
         }
         let has_ended = !self.config.directory.lives(view, view.primary);
         let patience = if view.primary == followed { suspect } else { suspect * CHOSEN_TIMES };
@@ -374,8 +421,9 @@ impl Node {
         let next = |view: Option<&View>| {
             let view = view.filter(|view| view.number == seen.number)?;
             let mut next = view.next(0);
-            next.in_sync.retain(|boot| *boot != view.primary);
             next.primary = own;
+            next.take_out_of_sync(view.primary);
+            next.successor = None;
             next.term = term_of_clock().max(view.term + 1);
             Some(next)
         };
@@ -427,7 +475,9 @@ fn begin_cluster(
         term: term_of_clock(),
         primary: own.boot,
         in_sync: vec![own.boot],
-        min_in_sync: 1,
+        min_in_sync: config.min_in_sync.unwrap_or(1),
+        successor: None,
+        leaving: Vec::new(),
         members: vec![own.clone()],
         proposal: 0,
     };
@@ -440,6 +490,20 @@ fn begin_cluster(
         return Ok(None);
     }
     primary::prepare(&server, membership, &view, reserved.try_clone()?, None)?.serve().map(Some)
+}
+
+/// An error if a node is configured for another cluster than there is.
+fn check_min_in_sync(config: &NodeConfig, view: &View) -> Result<()> {
+    match config.min_in_sync {
+        Some(min) if min != view.min_in_sync => {
+            let context = format!(
+                "{min} nodes are to be in sync for writes, and the cluster was begun with {}; say the same, or nothing",
+                view.min_in_sync
+            );
+            Err(Error::new(ErrorKind::InvalidArgument, "join cluster", context))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Copies what the primary has, and follows it.
@@ -455,7 +519,7 @@ fn follow(
         let view = view.filter(|view| view.member(own.boot).is_none())?;
         let mut next = view.next(0);
         let stays = |member: &Member| member.node != own.node || view.is_in_sync(member.boot);
-        next.members.retain(stays);
+        next.retain_members(stays);
         next.members.push(own.clone());
         Some(next)
     })?;

@@ -14,6 +14,8 @@
 //!    behind what they have ([`Replication::resume`]), or are taken out of the view.
 //! 3. A replica that is put into the view has all that was committed before it was required
 //!    ([`Replication::cover`]).
+//! 4. With fewer in sync than the view asks for nothing counts, and no write is accepted: what was written before
+//!    waits for another replica ([`Replication::judge`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use kelix_image::Committed;
 use kelix_image::words::full_fence;
-use kelix_log::{Gatherer, Reader};
+use kelix_log::{Gatherer, LogState, Reader};
 use kelix_register::View;
 use kelix_wire::control::StreamPosition;
 use serde_json::{Value, json};
@@ -42,6 +44,8 @@ struct Replica {
     boot: u64,
     /// It is in the view, or may be.
     is_listed: bool,
+    /// It is in the view for certain.
+    is_counted: bool,
     /// When it was last tried to put it there.
     tried: Option<Instant>,
     /// Its feeds, by namespace.
@@ -77,6 +81,8 @@ pub(crate) struct Replication {
     /// Held while somebody changes who is in the view.
     change: Mutex<()>,
     next_feed: AtomicU64,
+    /// How many have to be in sync, this one among them, for anything to count.
+    min_in_sync: usize,
     /// The number of the cluster, which is the lineage of all records that its primaries make.
     cluster: u64,
     /// Some are awaited that were in sync when this one was chosen, and what those may lack.
@@ -106,19 +112,41 @@ impl Replication {
         let others = view.in_sync.iter().filter(|boot| **boot != membership.boot);
         let feeds = || served.iter().map(|_| None).collect();
         let required: Vec<Replica> = others
-            .map(|boot| Replica { boot: *boot, is_listed: true, tried: None, feeds: feeds() })
+            .map(|boot| Replica {
+                boot: *boot,
+                is_listed: true,
+                is_counted: true,
+                tried: None,
+                feeds: feeds(),
+            })
             .collect();
         let expects = AtomicBool::new(!required.is_empty());
-        Replication {
+        let replication = Replication {
             membership,
             log,
             required: Mutex::new(required),
             change: Mutex::default(),
             next_feed: AtomicU64::new(1),
+            min_in_sync: view.min_in_sync,
             cluster: view.cluster,
             expects,
             backlogs: Mutex::new(backlogs),
             began: Instant::now(),
+        };
+        replication.set_accepts(&replication.required());
+        replication
+    }
+
+    /// Whether so many are in sync that something may count.
+    fn are_enough(&self, required: &[Replica]) -> bool {
+        1 + required.iter().filter(|replica| replica.is_counted).count() >= self.min_in_sync
+    }
+
+    /// Says whether writes are accepted.
+    fn set_accepts(&self, required: &[Replica]) {
+        let state = if self.are_enough(required) { LogState::Writes } else { LogState::Full };
+        if self.log.control.state() != state {
+            self.log.control.set_state(state);
         }
     }
 
@@ -191,17 +219,20 @@ impl Replication {
             None => {
                 let mut feeds: Vec<Option<Placed>> = shared.namespaces.iter().map(|_| None).collect();
                 feeds[namespace] = Some(placed);
-                required.push(Replica { boot, is_listed: false, tried: None, feeds });
+                required.push(Replica { boot, is_listed: false, is_counted: false, tried: None, feeds });
             }
         }
         self.judge(shared, &required);
         true
     }
 
-    /// Says whether what stands in the streams counts at once, because all that are required find it there.
+    /// Says whether writes are accepted, and whether what stands in the streams counts at once, because all
+    /// that are required find it there.
     fn judge(&self, shared: &Shared, required: &[Replica]) {
+        self.set_accepts(required);
         let is_near = |placed: &Option<Placed>| placed.as_ref().is_some_and(|placed| placed.is_near);
-        let at_once = required.iter().all(|replica| replica.feeds.iter().all(is_near));
+        let are_near = required.iter().all(|replica| replica.feeds.iter().all(is_near));
+        let at_once = are_near && self.are_enough(required);
         if at_once == self.log.control.counts_at_once() {
             return;
         }
@@ -213,11 +244,11 @@ impl Replication {
 
     /// What a replica is to have before it is put into the view: what shards may have committed without it, so
     /// what they had sealed when they had heard that it is required.
-    pub fn cover(&self, of: (u64, usize), feed: u64, covers: Vec<u64>) {
+    pub fn cover(&self, shared: &Shared, of: (u64, usize), feed: u64, covers: Vec<u64>) {
         if let Some(placed) = of_feed(&mut self.required(), of, feed) {
             placed.covers = Some(covers);
         }
-        self.list(of.0);
+        self.list(shared, of.0);
     }
 
     /// A replica has this much of a namespace. `false`: it is not required any more.
@@ -239,7 +270,7 @@ impl Replication {
             required.iter().any(|replica| replica.boot == of.0 && replica.is_listed)
         };
         if !is_listed {
-            self.list(of.0);
+            self.list(shared, of.0);
         }
         true
     }
@@ -248,7 +279,8 @@ impl Replication {
     fn advance(&self, shared: &Shared, required: &[Replica], namespace: usize) {
         // What is placed is looked at before: whoever has taken over since has all of it, or has closed the
         // way on which it would have been placed.
-        if self.log.control.counts_at_once() || !shared.authority.in_force() {
+        let counts = self.are_enough(required) && shared.authority.in_force();
+        if self.log.control.counts_at_once() || !counts {
             return;
         }
         let placed = required.iter().map(|replica| replica.feeds[namespace].as_ref());
@@ -271,7 +303,7 @@ impl Replication {
     }
 
     /// Puts a replica into the view that has all that it needs.
-    fn list(&self, boot: u64) {
+    fn list(&self, shared: &Shared, boot: u64) {
         let _changing = self.changing();
         let may_be = |replica: &&mut Replica| {
             let is_due = replica.tried.is_none_or(|tried| tried.elapsed() > BETWEEN_TRIES);
@@ -296,6 +328,12 @@ impl Replication {
         match changed {
             Ok((_, view)) if is_in(&view) => {
                 let node = view.as_ref().and_then(|view| Some(view.member(boot)?.node.clone()));
+                let mut required = self.required();
+                if let Some(replica) = required.iter_mut().find(|replica| replica.boot == boot) {
+                    replica.is_counted = true;
+                }
+                self.judge(shared, &required);
+                (0..shared.namespaces.len()).for_each(|namespace| self.advance(shared, &required, namespace));
                 info!(node, in_sync = view.map_or(0, |view| view.in_sync.len()), "a replica is in sync");
             }
             changed => {
@@ -340,7 +378,14 @@ impl Replication {
     }
 
     fn unlist(&self, shared: &Shared, boot: u64) {
-        let is_listed = self.required().iter().any(|replica| replica.boot == boot && replica.is_listed);
+        let is_listed = {
+            let mut required = self.required();
+            let Some(replica) = required.iter_mut().find(|replica| replica.boot == boot) else { return };
+            replica.is_counted = false;
+            let is_listed = replica.is_listed;
+            self.judge(shared, &required);
+            is_listed
+        };
         if is_listed && !self.take_out_of_view(shared, boot) {
             return;
         }
@@ -358,7 +403,7 @@ impl Replication {
             let changed = self.membership.change(|view| {
                 let view = view.filter(|view| view.primary == own && view.is_in_sync(boot))?;
                 let mut next = view.next(0);
-                next.in_sync.retain(|of| *of != boot);
+                next.take_out_of_sync(boot);
                 Some(next)
             });
             match changed {
@@ -394,6 +439,8 @@ impl Replication {
         let view = self.membership.view();
         json!({
             "role": "primary",
+            "accepts_writes": self.are_enough(&required),
+            "min_in_sync": self.min_in_sync,
             "view": view.as_ref().map(|view| view.number),
             "term": view.as_ref().map(|view| view.term),
             "in_sync": view.as_ref().map(|view| view.in_sync.len()),

@@ -173,7 +173,7 @@ impl Placing {
         self.holds = holds;
         self.joining = Joining::Yes;
         if let Some(replication) = &shared.replication {
-            replication.cover(self.replica, self.feed, covers);
+            replication.cover(shared, self.replica, self.feed, covers);
         }
     }
 

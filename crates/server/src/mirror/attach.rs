@@ -56,6 +56,9 @@ pub(crate) struct Attached {
     pub question: u64,
     /// Of a replica: the primary's streams.
     pub streams: Vec<StreamMemory>,
+    /// Of a replica: it says what it has. Not before it could go on in the primary's place, which may be lost with
+    /// the next word: whoever says so is in sync.
+    pub says_what_it_has: bool,
 }
 
 /// What a mirror has of a namespace, and in which life of it; none, if nobody has used it.
@@ -236,6 +239,7 @@ pub(crate) fn attach(
         next: None,
         question: 0,
         streams,
+        says_what_it_has: false,
     };
     if config.replica.is_some() {
         attached.intake.keep_backlogs();
@@ -266,6 +270,7 @@ impl Attached {
                 next: None,
                 question: 0,
                 streams: Vec::new(),
+                says_what_it_has: false,
             }
         });
         of.collect()
@@ -332,7 +337,7 @@ impl Attached {
             self.intake.read_streams(&self.streams)?;
         }
         let is_near = !self.streams.is_empty() && self.intake.knows_positions();
-        if let Some(number) = self.intake.take_placed() {
+        if let Some(number) = self.says_what_it_has.then(|| self.intake.take_placed()).flatten() {
             let placed = FeedPlaced { number, is_near };
             link.push(FeedPart::Placed as u32, 0, &placed.words());
             link.flush();
@@ -351,6 +356,7 @@ impl Attached {
             }
             if self.receive()? {
                 came = Instant::now();
+                self.intake.count_placed();
                 self.intake.apply_unread()?;
             } else if came.elapsed() > SILENCE {
                 let what = format!("nothing has come for {} s", SILENCE.as_secs());

@@ -196,10 +196,13 @@ impl Intake {
 
     /// All that came before the last question counts, since this one goes on in the primary's place: whoever
     /// has seen it at the primary is to find it here. What came behind was told to nobody.
+    ///
+    /// So it does in a copy that nobody reads yet, where what was copied is no older than that: it may count
+    /// nowhere before this one is in sync.
     pub fn count_placed(&mut self) {
-        let Some(placing) = self.placing.take() else { return };
-        for (shard, sequence) in placing.sequences.into_iter().enumerate() {
-            self.streams.cut(shard, sequence);
+        let Some(placing) = &self.placing else { return };
+        for (shard, sequence) in placing.sequences.iter().enumerate() {
+            self.streams.cut(shard, *sequence);
         }
     }
 

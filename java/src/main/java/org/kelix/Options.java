@@ -143,7 +143,8 @@ public final class Options implements Cloneable {
     }
 
     /**
-     * For how much longer to try to connect again where the server is gone. Default: not at all.
+     * For how much longer to try to connect again where the server is gone. Default: not at all, and at the
+     * primary of a cluster 10 seconds.
      *
      * @param time more than nothing
      * @return this

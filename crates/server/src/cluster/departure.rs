@@ -1,0 +1,119 @@
+//! Ending in good order: a primary hands over, and a replica is taken out of the view, before the node ends.
+//!
+//! ```text
+//! asked to end:  a replica   out of the view, and of the members ------------------------------> ends
+//!                the primary names a member in sync as its successor -> deposed by that one ---> ends
+//!                            nobody else is in sync: what it has is gone with it --------------> ends
+//! ```
+//!
+//! 1. A successor goes on as one does whose primary has died: nothing is different but that nobody has to
+//!    suspect anything. So a handover loses nothing, wherever either of both ends meanwhile.
+//! 2. Whoever was named and does not go on within some time is named no more.
+//! 3. A node that was told by a signal ends at the latest after some time. One that was told by the view ends
+//!    when another one has what it has, and not before.
+
+use std::time::{Duration, Instant};
+
+use kelix_register::View;
+use kelix_types::Result;
+use tracing::{info, warn};
+
+use super::Node;
+
+/// How long a successor may take to go on, and a node to end in good order after a signal.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// How far a node is with ending, or handing over.
+#[derive(Default)]
+pub(super) struct Departure {
+    /// Since when it has been known that it is to end by a signal.
+    told: Option<Instant>,
+    /// Whom the view names as successor, and since when.
+    named: Option<(u64, Instant)>,
+    /// That it cannot end yet was said.
+    said: bool,
+}
+
+/// What a node is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    Stays,
+    Ends,
+}
+
+impl Departure {
+    /// Does what the view, or a signal, asks of a primary.
+    pub fn of_primary(&mut self, node: &Node, view: &View) -> Result<Next> {
+        let own = node.membership.boot;
+        let is_told = self.note_told(node);
+        let leaves = is_told || view.leaving.contains(&own);
+        self.named = view.successor.map(|boot| match self.named {
+            Some((named, since)) if named == boot => (boot, since),
+            _ => (boot, Instant::now()),
+        });
+        let is_late = self.named.is_some_and(|(_, since)| since.elapsed() > WITHIN);
+        if is_late {
+            warn!(node = node.config.node, "whoever was to go on in this node's place does not");
+            node.membership.change(|view| {
+                let view = view.filter(|view| view.primary == own && view.successor.is_some())?;
+                Some(View { successor: None, ..view.next(0) })
+            })?;
+        }
+        if self.is_late() {
+            return Ok(Next::Ends);
+        }
+        if !leaves || view.successor.is_some() {
+            return Ok(Next::Stays);
+        }
+        let lives = |boot: &u64| node.config.directory.lives(view, *boot);
+        let may = |boot: &&u64| **boot != own && !view.leaving.contains(boot) && lives(boot);
+        let Some(successor) = view.in_sync.iter().find(may).copied() else {
+            if is_told && !view.in_sync.iter().any(|boot| *boot != own && lives(boot)) {
+                return Ok(Next::Ends);
+            }
+            if !std::mem::replace(&mut self.said, true) {
+                warn!(
+                    node = node.config.node,
+                    "this node is to end, and no other one is in sync: it stays until one is"
+                );
+            }
+            return Ok(Next::Stays);
+        };
+        node.membership.change(|now| {
+            let now = now.filter(|now| now.number == view.number)?;
+            Some(View { successor: Some(successor), ..now.next(0) })
+        })?;
+        Ok(Next::Stays)
+    }
+
+    /// The same of a replica.
+    pub fn of_replica(&mut self, node: &Node, view: &View) -> Result<Next> {
+        let own = node.membership.boot;
+        if !self.note_told(node) && !view.leaving.contains(&own) {
+            return Ok(Next::Stays);
+        }
+        node.membership.change(|view| {
+            let view = view.filter(|view| view.member(own).is_some() && view.primary != own)?;
+            let mut next = view.next(0);
+            next.take_out_of_sync(own);
+            next.retain_members(|member| member.boot != own);
+            Some(next)
+        })?;
+        info!(node = node.config.node, "this node leaves the cluster");
+        Ok(Next::Ends)
+    }
+
+    /// Whether it is to end at once, whatever the register says.
+    pub fn is_late(&self) -> bool {
+        self.told.is_some_and(|told| told.elapsed() > WITHIN)
+    }
+
+    /// Whether a signal has told it to end.
+    pub fn note_told(&mut self, node: &Node) -> bool {
+        let is_told = node.leaves.load(std::sync::atomic::Ordering::Acquire);
+        is_told && {
+            self.told.get_or_insert_with(Instant::now);
+            true
+        }
+    }
+}
