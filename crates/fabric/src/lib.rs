@@ -18,8 +18,11 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+#[cfg(kelix_sim)]
+pub use kelix_image::clock::set_host_clock;
+pub use kelix_image::clock::{COARSE_NS, host_clock_ns};
 use kelix_image::words::{Words, load_fence};
-use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
+use kelix_image::{Header, LeasedTerm, MemoryMap, SharedWord, Span, header_word};
 use kelix_types::Place;
 use rustix::event::Timespec;
 use rustix::fd::BorrowedFd;
@@ -163,40 +166,6 @@ fn now_ns() -> u64 {
     BEGAN.elapsed().as_nanos() as u64
 }
 
-/// The system's clock that never goes back, which all processes of a host see alike; `coarse` costs less and
-/// may be behind by as much as [`COARSE_NS`].
-pub fn host_clock_ns(coarse: bool) -> u64 {
-    #[cfg(kelix_sim)]
-    if let Some(clock) = HOST_CLOCK.get() {
-        return clock();
-    }
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::time::{ClockId, clock_gettime};
-        let time = clock_gettime(if coarse { ClockId::MonotonicCoarse } else { ClockId::Monotonic });
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = coarse;
-        now_ns()
-    }
-}
-
-#[cfg(kelix_sim)]
-thread_local! {
-    static HOST_CLOCK: std::cell::Cell<Option<fn() -> u64>> = const { std::cell::Cell::new(None) };
-}
-
-/// Has a simulator's clock stand for the host's, on this thread; `None`: no more.
-#[cfg(kelix_sim)]
-pub fn set_host_clock(clock: Option<fn() -> u64>) {
-    HOST_CLOCK.set(clock);
-}
-
-/// Two ticks of the system's slowest timer.
-pub const COARSE_NS: u64 = 20_000_000;
-
 /// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are
 /// reclamation epochs.
 #[derive(Clone)]
@@ -206,13 +175,13 @@ pub struct Direct {
     /// The reclamation epoch.
     pub epoch: SharedWord,
     /// The term in force.
-    pub authority: SharedWord,
+    pub authority: LeasedTerm,
 }
 
 impl Direct {
-    /// The memory with this header page; the term in force stands in the word `authority`.
-    pub fn new(map: Arc<MemoryMap>, header: &Header, authority: SharedWord) -> Direct {
-        Direct { map, epoch: header.word(header_word::EPOCH), authority }
+    /// The memory with this header page, under the term in force.
+    pub fn new(map: Arc<MemoryMap>, header: &Header, authority: impl Into<LeasedTerm>) -> Direct {
+        Direct { map, epoch: header.word(header_word::EPOCH), authority: authority.into() }
     }
 
     /// The stamp to take before words are loaded: later loads stay behind it, and it stays behind earlier
@@ -249,7 +218,7 @@ impl Direct {
     /// SYNC: behind the words too, by the fences of the stamp that is taken before it.
     #[inline(always)]
     pub fn term(&self) -> u64 {
-        self.authority.words().load_acquire(0)
+        self.authority.load()
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod attributes;
 mod changes;
+pub mod clock;
 mod header;
 mod item;
 mod layout;
@@ -22,6 +23,7 @@ mod pages;
 mod replica;
 mod section;
 mod segments;
+mod term;
 pub mod watermark;
 pub mod words;
 mod writer;
@@ -38,6 +40,7 @@ pub use pages::Kind;
 pub use replica::{Live, Replica, Turn};
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
+pub use term::LeasedTerm;
 pub use watermark::Committed;
 pub use writer::{
     Books, Image, ImageConfig, InUse, KindUse, MemoryUse, NoRoom, SegmentBooks, SegmentSummary,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kelix_image::words::full_fence;
-use kelix_image::{Committed, SharedWord, Span};
+use kelix_image::{Committed, LeasedTerm, Span};
 use kelix_types::Result;
 
 /// Words of the control: the number of the batch that is gathered next, whether the thread sleeps, whether
@@ -71,11 +71,11 @@ pub struct LogControl {
     fence: Option<Fence>,
 }
 
-/// A word that has a number for as long as what is answered here counts.
+/// The term in force, and the one in which what is answered here counts.
 #[derive(Clone)]
 struct Fence {
-    word: SharedWord,
-    number: u64,
+    in_force: LeasedTerm,
+    own: u64,
 }
 
 /// How long whoever gathers waits for a moment in which nothing is missing.
@@ -151,17 +151,18 @@ impl LogControl {
         LogControl { words: Span::private(LINE_BYTES), retelling: None, fence: None }
     }
 
-    /// The same, of a server whose answers count only while a word has this number.
-    pub fn fenced(word: SharedWord, number: u64) -> LogControl {
-        LogControl { fence: Some(Fence { word, number }), ..LogControl::new() }
+    /// The same, of a server whose answers count only while its own term is in force.
+    pub fn fenced(in_force: LeasedTerm, own: u64) -> LogControl {
+        LogControl { fence: Some(Fence { in_force, own }), ..LogControl::new() }
     }
 
-    /// Whether answers count no more: to be asked behind a full fence after the record.
+    /// Whether answers count no more, or not before a lease is renewed: to be asked behind a full fence after the
+    /// record.
     ///
     /// SYNC: pairs with the full fence between the store that changes the word, and the loads of whoever takes
     /// up what stands in the streams: if a record is not seen there, that is seen here.
     pub fn is_void(&self) -> bool {
-        self.fence.as_ref().is_some_and(|fence| fence.word.words().load_acquire(0) != fence.number)
+        self.fence.as_ref().is_some_and(|fence| fence.in_force.load() != fence.own)
     }
 
     /// Of shards that show others: batches are gathered between two calls of [`LogControl::begin_retelling`],

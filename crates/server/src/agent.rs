@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kelix_fabric::shm::{AUTHORITY_TERM, return_free_memory};
+use kelix_fabric::shm::{return_free_memory, term_in_force};
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event};
 use kelix_fabric::verbs::HostEvent;
 use kelix_image::Span;
@@ -72,7 +72,7 @@ impl AgentHandle {
             greeting: Duration::from_nanos(GREETING_NS),
             write_words: FRAME_BYTES_MAX / 8,
         };
-        let authority = shared.authority.page.word(AUTHORITY_TERM);
+        let authority = term_in_force(&shared.authority.page);
         let mut agent = Agent::new(shards, authority, shared.authority.term, limits)?;
         agent.listen(listener, config.tls.clone())?;
         verbs.as_ref().map(|verbs| agent.watch(verbs.host.fd())).transpose()?;
@@ -368,6 +368,11 @@ impl AgentThread {
                 return self.agent.refuse(connection, error.context(), "it may not read this namespace");
             }
         };
+        if matches!(purpose, Purpose::Session | Purpose::Verbs) {
+            if let Err(error) = self.shared.check_lease() {
+                return self.agent.refuse(connection, error.context(), "its lease is over");
+            }
+        }
         let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
         let access = Access::of(may_write, features);
         let follows = matches!(purpose, Purpose::Follow | Purpose::Replicate);

@@ -18,9 +18,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, map_file,
+    AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, AUTHORITY_UNTIL,
+    RunDirectory, map_file, term_in_force,
 };
-use kelix_image::Span;
+use kelix_image::{LeasedTerm, Span};
 use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -41,6 +42,8 @@ pub(crate) struct Authority {
     pub page: Span,
     pub term: u64,
     raised: AtomicBool,
+    /// Its term is in force only for as long as a lease lasts.
+    is_leased: AtomicBool,
     closed: AtomicBool,
     lock: Arc<Mutex<Lock>>,
     /// Nobody waits for the end of a server that is superseded: what it does from then on counts nowhere.
@@ -167,6 +170,7 @@ impl Authority {
             page,
             term,
             raised: AtomicBool::new(false),
+            is_leased: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lock: Arc::new(Mutex::new(lock)),
             at_once: false,
@@ -201,6 +205,7 @@ impl Authority {
             page: self.page.clone(),
             term: self.page.words().load_acquire(AUTHORITY_TERM) + 1,
             raised: AtomicBool::new(false),
+            is_leased: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             lock: self.lock.clone(),
             at_once: self.at_once,
@@ -238,6 +243,11 @@ impl Authority {
             let context =
                 format!("another server has taken over {} in the same moment", self.directory.0.display());
             return Err(Error::new(ErrorKind::Superseded, "serve", context));
+        }
+        if !self.is_leased.load(Ordering::Relaxed) {
+            // Behind the term: readers of a server before, whose lease is over, load this first.
+            words.publish(AUTHORITY_ASKED, 0);
+            words.publish(AUTHORITY_UNTIL, 0);
         }
         self.raised.store(true, Ordering::SeqCst);
         // Clients over verbs may not have noticed, and nothing is to contradict what they read from an
@@ -339,6 +349,20 @@ impl Authority {
     #[inline]
     pub fn in_force(&self) -> bool {
         self.page.words().load_acquire(AUTHORITY_TERM) == self.term
+    }
+
+    /// Has the term be in force until a moment of the host's clock, which follows from what was asked for at an
+    /// earlier one. Before the term is raised for the first time.
+    #[allow(dead_code)] // TEMPORARY
+    pub fn lease(&self, asked_ns: u64, until_ns: u64) {
+        self.is_leased.store(true, Ordering::Relaxed);
+        self.page.words().publish(AUTHORITY_ASKED, asked_ns);
+        self.page.words().publish(AUTHORITY_UNTIL, until_ns.max(LeasedTerm::OVER));
+    }
+
+    /// Whether what this server does counts now: no later one has taken over, and the lease is not over.
+    pub fn counts(&self) -> bool {
+        term_in_force(&self.page).load() == self.term
     }
 
     /// Connects to this server's own socket.

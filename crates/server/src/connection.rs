@@ -102,6 +102,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let access = Access::of(may_write, features);
     let welcome = shared.welcome(version, &namespace, access);
     if purpose == Purpose::Session {
+        shared.check_lease()?;
         let pointers = namespace.pointers(uid)?;
         send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
         send_primary(&namespace, stream)?;

@@ -237,6 +237,15 @@ impl Shared {
         self.snapshots.as_ref().ok_or_else(none)?.take(false)
     }
 
+    /// An error if nobody may begin to read or write here, since the lease is over.
+    pub fn check_lease(&self) -> Result<()> {
+        if self.authority.counts() {
+            return Ok(());
+        }
+        let context = "this node has not heard for too long that it is primary; another one may be";
+        Err(Error::new(ErrorKind::Unavailable, "accept client", context))
+    }
+
     /// The namespace that a client wants, and whether it may write there. An error if it may not even read,
     /// or there is none: which of both is not for it to know.
     pub fn visit(&self, wanted: &str, visitor: &Visitor<'_>) -> Result<(Arc<Namespace>, bool)> {

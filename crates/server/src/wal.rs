@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_fabric::shm::AUTHORITY_TERM;
+use kelix_fabric::shm::term_in_force;
 use kelix_image::Committed;
 use kelix_image::words::full_fence;
 use kelix_log::files::{Batch, Directory, FILE_BYTES, Feed, Log, LogWriter};
@@ -254,7 +254,7 @@ pub(crate) struct ShardsLog {
 impl ShardsLog {
     /// Of shards whose changes count when replicas have them, and until there are any, at once.
     pub fn of_replicas(expected: usize, authority: &Authority) -> ShardsLog {
-        let control = LogControl::fenced(authority.page.word(AUTHORITY_TERM), authority.term);
+        let control = LogControl::fenced(term_in_force(&authority.page), authority.term);
         control.set_counts_at_once(expected == 0);
         let (durability, waker) = (Durability::Commit, LogWaker::default());
         ShardsLog { control, durability, waker, of_replicas: true, expected }

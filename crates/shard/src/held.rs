@@ -216,8 +216,10 @@ impl Held {
     pub fn has_news(&self) -> bool {
         let Some((log, _)) = &self.log else { return false };
         let Some(first) = self.queue.front() else { return false };
-        let at_once = self.is_replicated && !self.is_void && log.counts_at_once();
-        first.is_durable && (at_once || log.durable() >= first.sequence || log.state() == LogState::Failed)
+        let at_once = self.is_replicated && log.counts_at_once();
+        first.is_durable
+            && !self.is_void
+            && (at_once || log.durable() >= first.sequence || log.state() == LogState::Failed)
     }
 
     /// Takes the next answer that can be sent, for whom it is, and the record that has all that it tells of;
@@ -255,7 +257,7 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use kelix_image::{Span, header_word};
+    use kelix_image::{LeasedTerm, Span, header_word};
     use kelix_log::{Lag, LogControl, Reader, Record, StreamMemory};
     use kelix_types::TableId;
     use kelix_wire::control::Caller;
@@ -339,7 +341,7 @@ mod tests {
     fn answers_wait_for_replicas_and_end_with_the_term() {
         let word = Span::private(64);
         word.words().store(0, 7);
-        let control = LogControl::fenced(word.word(0), 7);
+        let control = LogControl::fenced(LeasedTerm::new(word.word(0), word.word(1)), 7);
         control.set_counts_at_once(true);
         let mut alone = Harness::new(1, &Mailboxes::default());
         let log = control.shard(alone.shard.end());
@@ -359,6 +361,16 @@ mod tests {
         of.alone.step();
         assert_eq!(of.answer(), None);
         of.set_all_durable();
+        assert_eq!(of.answer(), Some(Status::Ok));
+
+        // Nothing is answered while the lease is over, and all when it is renewed.
+        word.words().publish(1, LeasedTerm::OVER);
+        assert_eq!(of.ask(put()), None);
+        of.set_all_durable();
+        of.alone.step();
+        assert_eq!(of.answer(), None);
+        word.words().publish(1, u64::MAX);
+        of.alone.step();
         assert_eq!(of.answer(), Some(Status::Ok));
 
         of.control.set_counts_at_once(true);

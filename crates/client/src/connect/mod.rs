@@ -48,7 +48,8 @@ fn answer_within(options: &SessionOptions) -> Duration {
 pub enum Address {
     /// On this host: its run directory. Shared memory is there on Linux only; elsewhere nothing answers here.
     Directory(PathBuf),
-    /// Over TCP: host and port.
+    /// Over TCP: host and port. Of a cluster on several hosts those of all nodes, with commas between: whichever
+    /// is primary takes clients.
     Tcp(String),
 }
 
@@ -76,7 +77,7 @@ impl From<&Address> for Address {
     }
 }
 
-/// `HOST:PORT` is over TCP, and all else a directory. What is neither is found out when it is connected to;
+/// `HOST:PORT`, or several with commas between, is over TCP, and all else a directory. What is neither is found out when it is connected to;
 /// [`Address::from_str`] tells it at once.
 impl From<&str> for Address {
     fn from(text: &str) -> Address {
@@ -96,7 +97,7 @@ impl From<String> for Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// `HOST:PORT`, or a directory, which has a `/` in its name or no `:`.
+    /// `HOST:PORT`, or several with commas between; or a directory, which has a `/` in its name or no `:`.
     fn from_str(text: &str) -> Result<Address> {
         if text.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "connect", "an empty address"));
@@ -104,9 +105,12 @@ impl FromStr for Address {
         if text.contains('/') || !text.contains(':') {
             return Ok(Address::Directory(text.into()));
         }
-        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-        if port.is_none_or(|port| port == 0) {
-            let context = format!("{text} is no HOST:PORT; a directory with a colon is written ./{text}");
+        let has_port = |host: &str| {
+            let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            port.is_some_and(|port| port > 0)
+        };
+        if let Some(host) = text.split(',').find(|host| !has_port(host)) {
+            let context = format!("{host:?} is no HOST:PORT; a directory with a colon is written ./{text}");
             return Err(Error::new(ErrorKind::InvalidArgument, "connect", context));
         }
         Ok(Address::Tcp(text.into()))
@@ -337,10 +341,40 @@ pub(crate) fn knock(address: &Address, credentials: &Credentials, answer: Durati
     match route(address, None)? {
         Route::Shm(directory) => Link::open(directory, answer).map(drop),
         // A socket that takes connections may be anybody's.
-        Route::Verbs(address) | Route::Tcp(address) | Route::Any(address) => {
-            tcp::knock(&address, credentials, answer)
+        Route::Verbs(hosts) | Route::Tcp(hosts) | Route::Any(hosts) => {
+            at_each(&hosts, |address| tcp::knock(address, credentials, answer))
         }
     }
+}
+
+/// Which host of a list took a client last.
+static TOOK: Mutex<Vec<(String, usize)>> = Mutex::new(Vec::new());
+
+/// Tries the hosts of a list one after another, until one takes this client: first the one that did last.
+fn at_each<T>(list: &str, mut attempt: impl FnMut(&str) -> Result<T>) -> Result<T> {
+    let hosts: Vec<&str> = list.split(',').collect();
+    if let [host] = hosts[..] {
+        return attempt(host);
+    }
+    let took = || TOOK.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = took().iter().find(|(of, _)| of == list).map_or(0, |(_, host)| *host);
+    let (mut kind, mut why) = (ErrorKind::Unavailable, String::new());
+    for host in (first..hosts.len()).chain(0..first) {
+        match attempt(hosts[host]) {
+            Err(error) if engine::is_passing(&error) => {
+                kind = error.kind();
+                why = format!("{why}; {}", error.context());
+            }
+            Err(error) => return Err(error),
+            Ok(taken) => {
+                let mut took = took();
+                took.retain(|(of, _)| of != list);
+                took.push((list.to_string(), host));
+                return Ok(taken);
+            }
+        }
+    }
+    Err(Error::new(kind, "connect", format!("no host of {list} takes clients{why}")))
 }
 
 /// Asks a server for statistics, as JSON.
@@ -349,8 +383,8 @@ pub(crate) fn statistics(address: &Address, credentials: &Credentials, answer: D
         Route::Shm(directory) => {
             Link::statistics(directory, &greeting(Purpose::Statistics, None, credentials), answer)
         }
-        Route::Verbs(address) | Route::Tcp(address) | Route::Any(address) => {
-            tcp::statistics(&address, credentials, answer)
+        Route::Verbs(hosts) | Route::Tcp(hosts) | Route::Any(hosts) => {
+            at_each(&hosts, |address| tcp::statistics(address, credentials, answer))
         }
     }
 }
@@ -400,21 +434,21 @@ pub(crate) fn session(
             Link::session(directory, &greeting, options)
                 .map(|(link, transport)| (Setup::Shm(link), transport))
         }
-        Route::Verbs(address) => verbs_session(&address, client, options, caller),
-        Route::Tcp(address) => tcp_session(&address, client, options, caller),
-        Route::Any(address) => {
+        Route::Verbs(hosts) => at_each(&hosts, |address| verbs_session(address, client, options, caller)),
+        Route::Tcp(hosts) => at_each(&hosts, |address| tcp_session(address, client, options, caller)),
+        Route::Any(hosts) => at_each(&hosts, |address| {
             // Where there is no way over verbs, for whatever reason, there is one over TCP.
-            if may_have_way(&address) {
-                match verbs_session(&address, client, options, caller) {
+            if may_have_way(address) {
+                match verbs_session(address, client, options, caller) {
                     Err(error) if engine::is_passing(&error) || error.kind() == ErrorKind::System => {
                         let mut known = NO_WAY.lock().unwrap_or_else(PoisonError::into_inner);
-                        known.push((address.clone(), Instant::now()));
+                        known.push((address.to_string(), Instant::now()));
                     }
                     result => return result,
                 }
             }
-            tcp_session(&address, client, options, caller)
-        }
+            tcp_session(address, client, options, caller)
+        }),
     }
 }
 
@@ -566,13 +600,41 @@ mod tests {
             assert_eq!(text.parse::<Address>().unwrap(), directory(text));
             assert_eq!(Address::from(text), directory(text));
         }
-        for text in ["localhost:7117", "127.0.0.1:1", "[::1]:65535"] {
+        for text in ["localhost:7117", "127.0.0.1:1", "[::1]:65535", "a:1,b:2", "a:1,[::1]:2,c:3"] {
             assert_eq!(text.parse::<Address>().unwrap(), Address::Tcp(text.into()));
             assert_eq!(Address::from(text.to_string()), Address::Tcp(text.into()));
         }
-        for text in ["", "localhost:", "localhost:x", "localhost:65536", "localhost:0"] {
+        for text in ["", "localhost:", "localhost:x", "localhost:65536", "localhost:0", "a:1,", "a:1,b"] {
             assert_eq!(text.parse::<Address>().unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
         }
+    }
+
+    #[test]
+    fn of_several_hosts_the_one_that_took_this_client_is_asked_first() {
+        let (mut asked, mut primary) = (Vec::new(), "c:3");
+        let mut ask = |primary: &str, refused: ErrorKind| {
+            asked.clear();
+            let result = at_each("a:1,b:2,c:3", |host| {
+                asked.push(host.to_string());
+                match host == primary {
+                    true => Ok(host.to_string()),
+                    false => Err(Error::new(refused, "connect", format!("not {host}"))),
+                }
+            });
+            (result, asked.join(" "))
+        };
+        let (taken, asked) = ask(primary, ErrorKind::Unavailable);
+        assert_eq!((taken.unwrap().as_str(), asked.as_str()), ("c:3", "a:1 b:2 c:3"));
+        primary = "b:2";
+        let (taken, asked) = ask(primary, ErrorKind::TimedOut);
+        assert_eq!((taken.unwrap().as_str(), asked.as_str()), ("b:2", "c:3 a:1 b:2"));
+        let (refused, asked) = ask("nobody", ErrorKind::Unavailable);
+        let refused = refused.unwrap_err();
+        assert!(refused.retry() && refused.context().contains("not a:1"), "{refused}");
+        assert_eq!(asked, "b:2 c:3 a:1");
+        // What asking another host does not mend.
+        let (refused, asked) = ask("nobody", ErrorKind::Denied);
+        assert_eq!((refused.unwrap_err().kind(), asked.as_str()), (ErrorKind::Denied, "b:2"));
     }
 
     #[test]

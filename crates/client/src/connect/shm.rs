@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, ImageLife, LocalEndpoint, MappedImage, Memfd, Peer,
+    AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_MAGIC, ImageLife, LocalEndpoint, MappedImage, Memfd, Peer,
     RunDirectory, SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame,
-    receive_frame_within, send_frame,
+    receive_frame_within, send_frame, term_in_force,
 };
-use kelix_fabric::{Direct, Endpoint, MirrorEndpoint, PeerId};
+use kelix_fabric::{Direct, Endpoint, MirrorEndpoint, PeerId, host_clock_ns};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::{POINTER_TABLE_BYTES, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
@@ -227,6 +227,11 @@ impl Link {
         if authority.words().load(0) != AUTHORITY_MAGIC {
             return Err(protocol("what the server sent as its authority page is none"));
         }
+        if authority.words().load_acquire(AUTHORITY_ASKED) > host_clock_ns(false) {
+            // A lease of another clock may last here when it is over there.
+            let context = "this process has another clock than the server, whose time namespace is another: connect over TCP";
+            return Err(Error::new(ErrorKind::Unavailable, "connect", context));
+        }
         let pointers = if options.private_caches {
             PointerCache::private()?
         } else {
@@ -272,7 +277,7 @@ impl Link {
         if header.hash_seed() != view.hash_seed {
             return Err(protocol("image and view have different hash seeds"));
         }
-        let authority = authority.word(AUTHORITY_TERM);
+        let authority = term_in_force(authority);
         self.lives.push(ImageLife::new(header.clone(), authority.clone()));
         let mut map = MemoryMap::default();
         map.add(0, header_span.clone());

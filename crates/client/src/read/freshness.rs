@@ -7,7 +7,8 @@
 
 use std::cell::Cell;
 
-use kelix_fabric::{COARSE_NS, Direct, host_clock_ns};
+use kelix_fabric::{Direct, host_clock_ns};
+use kelix_image::clock::is_to_come;
 use kelix_image::header_word;
 use kelix_types::Place;
 
@@ -28,8 +29,7 @@ impl Freshness {
     /// Whether the limit that is known has not passed yet.
     #[inline]
     pub fn holds(&self) -> bool {
-        let until_ns = self.until_ns.get();
-        host_clock_ns(true) + COARSE_NS < until_ns || host_clock_ns(false) < until_ns
+        is_to_come(self.until_ns.get())
     }
 
     /// Takes note of the words of a header page, for what is read from now on.

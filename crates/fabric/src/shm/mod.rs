@@ -30,7 +30,8 @@ pub use memory::{
 };
 pub use reaper::ImageLife;
 pub use rundir::{
-    AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, read_file,
+    AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, AUTHORITY_UNTIL,
+    RunDirectory, read_file, term_in_force,
 };
 pub use shelf::Shelf;
 pub use socket::{receive_frame, receive_frame_within, send_frame};

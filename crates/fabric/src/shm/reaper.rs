@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use kelix_image::{Header, SharedWord};
+use kelix_image::{Header, LeasedTerm};
 
 use super::memory::Mapping;
 
@@ -41,21 +41,21 @@ const STACK_BYTES: usize = 64 << 10;
 #[derive(Clone)]
 pub struct ImageLife {
     header: Header,
-    authority: SharedWord,
+    authority: LeasedTerm,
 }
 
 impl ImageLife {
-    /// That of the image with this header; the term in force stands in the word `authority`.
-    pub fn new(header: Header, authority: SharedWord) -> ImageLife {
-        ImageLife { header, authority }
+    /// That of the image with this header, under the term in force.
+    pub fn new(header: Header, authority: impl Into<LeasedTerm>) -> ImageLife {
+        ImageLife { header, authority: authority.into() }
     }
 
-    /// Whether nothing in a segment will ever be valid again.
+    /// Whether nothing in a segment will ever be valid again. A lease that is over may be renewed.
     ///
     /// SYNC: both loads acquire, so that the zeros which follow come after the quarantine and after the
     /// successor's term.
     fn is_over(&self, first: usize) -> bool {
-        self.header.is_retired(first) || self.authority.words().load_acquire(0) != self.header.term()
+        self.header.is_retired(first) || self.authority.term() != self.header.term()
     }
 }
 

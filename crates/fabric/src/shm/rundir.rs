@@ -14,6 +14,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use kelix_image::{LeasedTerm, Span};
 use rustix::fs::{Mode, OFlags};
 
 /// Bytes of the authority page.
@@ -24,6 +25,16 @@ pub const AUTHORITY_MAGIC: u64 = u64::from_le_bytes(*b"KELIXAUT");
 pub const AUTHORITY_TERM: usize = 1;
 /// Word of the authority page that is 1 while the server of the term in force lets clients READ over verbs.
 pub const AUTHORITY_LEASED: usize = 2;
+/// Word of the authority page that holds the moment of the host's clock at which the term in force is over, if
+/// nobody moves the moment on ([`LeasedTerm`]); 0: it lasts until there is another one.
+pub const AUTHORITY_UNTIL: usize = 3;
+/// Word of the authority page that holds when this was found out, by the same clock; 0 if the term lasts.
+pub const AUTHORITY_ASKED: usize = 4;
+
+/// The term in force, of an authority page.
+pub fn term_in_force(page: &Span) -> LeasedTerm {
+    LeasedTerm::new(page.word(AUTHORITY_TERM), page.word(AUTHORITY_UNTIL))
+}
 
 /// What stands in a file of a run directory, up to a length. The directory may be somebody else's, so what is
 /// no regular file is refused: reading a pipe would wait for whoever writes to it, and a device may have no

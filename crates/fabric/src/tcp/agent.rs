@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_image::words::full_fence;
-use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
+use kelix_image::{Header, LeasedTerm, MemoryMap, Span, header_word};
 use kelix_types::{Error, Place, Result};
 use rtrb::Consumer;
 use rustix::event::epoll;
@@ -63,7 +63,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn new(memory: AgentShard, authority: &SharedWord) -> Result<Shard> {
+    fn new(memory: AgentShard, authority: &LeasedTerm) -> Result<Shard> {
         let header = Header::open(memory.header.clone())?;
         let direct = Direct::new(Arc::default(), &header, authority.clone());
         Ok(Shard { header, memory, direct, version: None, written: false })
@@ -173,7 +173,7 @@ pub struct Agent {
     paused: Option<Instant>,
     limits: AgentLimits,
     shards: Vec<Shard>,
-    authority: SharedWord,
+    authority: LeasedTerm,
     /// The term of the server, and the one in force when it was last looked for.
     own_term: u64,
     term: u64,
@@ -198,16 +198,17 @@ fn system(what: &'static str, source: impl Into<std::io::Error>) -> Error {
 }
 
 impl Agent {
-    /// An agent for the shards of a server of this term, with the word in which the authority stands. Nobody
-    /// is connected.
+    /// An agent for the shards of a server of this term, which counts while the term is in force. Nobody is
+    /// connected.
     pub fn new(
         shards: Vec<AgentShard>,
-        authority: SharedWord,
+        authority: impl Into<LeasedTerm>,
         term: u64,
         limits: AgentLimits,
     ) -> Result<Agent> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|source| system("no descriptor for an epoll set", source))?;
+        let authority = authority.into();
         let (bell, bell_end) = AgentBell::new(limits.connections)?;
         let data = epoll::EventData::new_u64(BELL);
         epoll::add(&epoll, &bell_end, data, epoll::EventFlags::IN)
@@ -554,7 +555,7 @@ impl Agent {
     }
 
     fn told_term_is_old(&mut self) -> bool {
-        let term = self.authority.words().load_acquire(0);
+        let term = self.authority.load();
         std::mem::replace(&mut self.term, term) != term
     }
 
@@ -567,7 +568,7 @@ impl Agent {
                 continue;
             }
             // Looked at after what is sent under it.
-            let term = self.authority.words().load_acquire(0);
+            let term = self.authority.load();
             let out = &mut connection.stream.out;
             tell(&mut connection.told, term, out, out.len());
             let (front, back) = chunk.as_slices();
