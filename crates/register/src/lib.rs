@@ -52,6 +52,7 @@
 
 mod document;
 mod local;
+mod membership;
 mod memory;
 mod view;
 
@@ -60,6 +61,7 @@ mod conformance;
 
 pub use document::DOCUMENT_BYTES_MAX;
 pub use local::LocalRegister;
+pub use membership::Membership;
 pub use memory::MemoryRegister;
 pub use view::{ADDRESS_CHARACTERS_MAX, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, View};
 

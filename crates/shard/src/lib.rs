@@ -32,6 +32,7 @@ mod mirror;
 mod ordered;
 mod places;
 mod recorder;
+pub mod replicas;
 mod request;
 mod reshard;
 mod restore;

@@ -9,6 +9,7 @@ mod class;
 mod error;
 mod hash;
 pub mod limits;
+pub mod locks;
 pub mod marks;
 mod place;
 mod table;

@@ -19,7 +19,6 @@
 
 mod departure;
 mod directory;
-mod membership;
 mod primary;
 mod replication;
 
@@ -30,8 +29,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
-use kelix_image::words::full_fence;
-use kelix_register::{Member, View};
+use kelix_register::{Member, Membership, View};
+use kelix_shard::replicas::{Look, Looked, look_after, promote};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
 
@@ -42,10 +41,9 @@ use crate::mirror::{self, FeedFabric, MirrorConfig, ReplicaConfig};
 use crate::server::{Server, ServerConfig, Token, random_u64};
 use crate::store::term_of_clock;
 use departure::{Departure, Next};
-use membership::Membership;
 
 pub use directory::ClusterDirectory;
-pub(crate) use replication::{Replication, Resumption};
+pub(crate) use replication::Replication;
 
 /// Between two looks at the view and at the primary.
 const ROUND: Duration = Duration::from_millis(5);
@@ -53,8 +51,6 @@ const ROUND: Duration = Duration::from_millis(5);
 const ROUND_MAX: Duration = Duration::from_millis(20);
 /// Between two tries to follow a primary that cannot be reached.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
-/// Times of suspicion that a primary which was just chosen may take to serve, before another one is.
-const CHOSEN_TIMES: u32 = 8;
 
 /// How to be a node of a cluster on this host.
 #[derive(Clone, Debug)]
@@ -201,7 +197,7 @@ impl Node {
     /// Starts a node, and returns once it is primary or has what the primary has. An error: it cannot be either.
     pub fn start(config: NodeConfig) -> Result<Node> {
         let token = config.directory.token()?;
-        let membership = Arc::new(Membership::new(config.directory.register()?)?);
+        let membership = Arc::new(Membership::new(config.directory.register()?, random_u64)?);
         let lock = config.directory.take_node(&config.node, membership.boot)?;
         let reserved = Reserved::bind((Ipv4Addr::LOCALHOST, 0).into(), None)?;
         let own = Member {
@@ -335,7 +331,8 @@ impl Node {
         let shared = self.current.get().shared;
         if let Some(replication) = &shared.replication {
             let lives = |boot| self.config.directory.lives(view, boot);
-            replication.drop_absent(&shared, self.config.suspect, lives);
+            let patience_ns = self.config.suspect.as_nanos() as u64;
+            replication.replicas.drop_absent(&*shared, patience_ns, lives);
         }
         if view.primary != self.membership.boot || !shared.authority.in_force() {
             let primary = view.primary_member().map(|member| &member.node);
@@ -353,30 +350,20 @@ impl Node {
 
     /// Looks after the primary, which has said nothing for some time.
     fn watch(&self, view: &View, followed: u64, silent: Duration) -> Result<Watched> {
-        let (own, suspect) = (self.membership.boot, self.config.suspect);
+        let own = self.membership.boot;
         let shared = self.current.get().shared;
-        let is_in_sync = view.is_in_sync(own);
-        let is_lost = shared.namespaces.iter().any(|of| mirror::standing(of).is_lost());
-        if view.primary != followed && !is_in_sync {
-            // Another one was chosen, and does without this one.
-            return Ok(Watched::Lost);
+        let look = Look {
+            followed,
+            is_lost: shared.namespaces.iter().any(|of| mirror::standing(of).is_lost()),
+            silent_ns: silent.as_nanos() as u64,
+            suspect_ns: self.config.suspect.as_nanos() as u64,
+        };
+        let lives = |boot| self.config.directory.lives(view, boot);
+        match look_after((view, own), look, lives, || self.follow_chosen(view))? {
+            Looked::Well => Ok(Watched::Well),
+            Looked::Lost => Ok(Watched::Lost),
+            Looked::Promote(why) => self.promote(view, why),
         }
-        if view.primary != followed && self.follow_chosen(view)? {
-            return Ok(Watched::Well);
-        }
-        if view.successor == Some(own) && view.primary == followed {
-            return self.promote(view, "it hands over");
-        }
-        let has_ended = !self.config.directory.lives(view, view.primary);
-        let patience = if view.primary == followed { suspect } else { suspect * CHOSEN_TIMES };
-        if is_in_sync && (has_ended || silent > patience) {
-            let why = if has_ended { "its process has ended" } else { "it says nothing" };
-            return self.promote(view, why);
-        }
-        if !is_in_sync && is_lost && !has_ended {
-            return Ok(Watched::Lost);
-        }
-        Ok(Watched::Well)
     }
 
     /// Follows another primary that was chosen, with what there is here. Whether that has begun.
@@ -417,28 +404,20 @@ impl Node {
             error!("the primary is lost, and what this replica has is of no use");
             return Ok(Watched::Lost);
         }
-        let own = self.membership.boot;
-        let next = |view: Option<&View>| {
-            let view = view.filter(|view| view.number == seen.number)?;
-            let mut next = view.next(0);
-            next.primary = own;
-            next.take_out_of_sync(view.primary);
-            next.successor = None;
-            next.term = term_of_clock().max(view.term + 1);
-            Some(next)
-        };
-        let (is_chosen, view) = self.membership.change(next)?;
-        let Some(view) = view.filter(|_| is_chosen) else { return Ok(Watched::Well) };
         let old = seen.primary_member().map_or("", |member| &member.node);
         let node = &self.config.node;
-        info!(node, old, why, term = view.term, "this node was chosen to be primary");
-        // What the old primary has told by now counts, and nothing that it tells later: whoever reads or answers
-        // there looks at this word afterwards.
-        Authority::void(&RunDirectory(self.config.directory.run()))?;
-        full_fence();
-        let chosen = began.elapsed();
-        let attached = mirror::take_up(&namespaces, true)
-            .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
+        let void = |view: &View| {
+            info!(node, old, why, term = view.term, "this node was chosen to be primary");
+            Authority::void(&RunDirectory(self.config.directory.run()))
+        };
+        let take_up = |view: &View| {
+            let chosen = began.elapsed();
+            let attached = mirror::take_up(&namespaces, true)
+                .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
+            Ok((view.clone(), attached, chosen))
+        };
+        let promoted = promote(&self.membership, (seen, term_of_clock()), void, take_up)?;
+        let Some((view, attached, chosen)) = promoted else { return Ok(Watched::Well) };
         let config = self.config.primary_config(&self.config.directory.token()?, self.reserved.address());
         let prepared =
             primary::prepare(&config, &self.membership, &view, self.reserved.try_clone()?, Some(attached))?;
@@ -515,13 +494,6 @@ fn follow(
     primary: &Member,
 ) -> Result<Server> {
     // Named before it is put among those in sync.
-    membership.change(|view| {
-        let view = view.filter(|view| view.member(own.boot).is_none())?;
-        let mut next = view.next(0);
-        let stays = |member: &Member| member.node != own.node || view.is_in_sync(member.boot);
-        next.retain_members(stays);
-        next.members.push(own.clone());
-        Some(next)
-    })?;
+    membership.join(own)?;
     Server::prepare(&config.replica_config(token, primary, own.boot))?.serve()
 }

@@ -3,14 +3,15 @@
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
+use kelix_fabric::host_clock_ns;
 use kelix_fabric::shm::RunDirectory;
 use kelix_log::files::Position;
-use kelix_register::View;
+use kelix_register::{Membership, View};
+use kelix_shard::replicas;
 use kelix_snapshot::NamespaceDescription;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 
-use super::membership::Membership;
-use super::replication::Replication;
+use super::replication::{BETWEEN_TRIES, Replication};
 use crate::authority::Authority;
 use crate::current::Serving;
 use crate::listening::Reserved;
@@ -88,7 +89,10 @@ pub(super) fn prepare(
     let tcp = Some(reserved.address());
     authority.note_address(tcp)?;
     let backlogs = past.map_or_else(Vec::new, |past| past.backlogs);
-    let replication = Replication::new(membership.clone(), log, view, &served, backlogs);
+    let times_ns = (host_clock_ns(false), BETWEEN_TRIES.as_nanos() as u64);
+    let of = (membership.clone(), log.control.clone());
+    let replicas = replicas::Replication::new(of, view, served.len(), backlogs, times_ns);
+    let replication = Replication { replicas, waker: log.waker };
     let mut shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
     shared.replication = Some(replication);
     let serving = Serving { shared: Arc::new(shared), stop };

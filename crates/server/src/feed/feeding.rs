@@ -28,7 +28,7 @@ use kelix_wire::feed::{
 };
 use tracing::{info, warn};
 
-use super::placing::{PlacedEnd, Placing};
+use super::placing::Placing;
 use super::used::Uses;
 use super::{End, Fed, Mirror, Stage};
 use crate::server::Shared;
@@ -123,7 +123,7 @@ pub(super) fn feed(
         let _ = feeding.gather().and_then(|_| feeding.tell_cuts());
     }
     let Feeding { link, gatherers, placing, .. } = feeding;
-    placing.into_iter().for_each(|placing| placing.end(shared));
+    placing.into_iter().for_each(Placing::end);
     // Shards tell no more changes that nobody follows, once they look.
     drop(gatherers);
     mirror.namespace.shards.iter().for_each(ShardHandle::wake);
@@ -177,7 +177,7 @@ struct Feeding<'a> {
     /// When the mirror last asked, if it has.
     asked: Option<Instant>,
     /// Of a replica.
-    placing: Option<Placing>,
+    placing: Option<Placing<'a>>,
 }
 
 fn refused(why: impl Into<String>) -> End {
@@ -218,7 +218,7 @@ impl Feeding<'_> {
     fn run(&mut self, position: Option<&StreamPosition>) -> Result<std::convert::Infallible, End> {
         let mirror = self.mirror;
         let resumption = match (&mut self.placing, position) {
-            (Some(placing), Some(position)) => placing.resume(self.shared, position),
+            (Some(placing), Some(position)) => placing.resume(position),
             _ => None,
         };
         match (resumption, self.log_behind(position)) {
@@ -259,8 +259,7 @@ impl Feeding<'_> {
     /// Asks a replica to say when all has come that it was told.
     fn ask_whether_placed(&mut self) {
         if let Some(placing) = &mut self.placing {
-            let end = |of: &Gatherer| PlacedEnd { record: of.last(), position: of.position() };
-            placing.ask(&mut self.link, self.gatherers.iter().map(end).collect());
+            placing.ask(&mut self.link, &self.gatherers);
         }
     }
 
@@ -285,7 +284,7 @@ impl Feeding<'_> {
         let memory_bytes = segments.map(|segment| segment.memory.bytes()).sum();
         let lineage = match (&self.shared.wal, &self.shared.replication) {
             (Some(wal), _) => wal.lineage(),
-            (None, Some(replication)) => replication.lineage(),
+            (None, Some(replication)) => replication.replicas.lineage(),
             (None, None) => 0,
         };
         let mirrored = self.mirror.namespace.mirrored.as_ref();
@@ -451,7 +450,7 @@ impl Feeding<'_> {
         while let Some(frame) = self.link.receive() {
             if let (Some(FeedPart::Placed), Some(placing)) = (FeedPart::of(frame.part), &mut self.placing) {
                 let placed = FeedPlaced::of(frame.words);
-                if !placed.is_some_and(|placed| placing.take(self.shared, placed)) {
+                if !placed.is_some_and(|placed| placing.take(placed)) {
                     return Err(refused("it has what it was not told"));
                 }
                 continue;
@@ -575,10 +574,10 @@ impl Feeding<'_> {
     fn join(&mut self) {
         let is_following = self.mirror.progress().stage == Stage::Following;
         let Some(placing) = self.placing.as_mut().filter(|_| is_following) else { return };
-        placing.join(self.shared, &self.mirror.namespace, &self.copying.tell);
+        placing.join(&self.mirror.namespace, &self.copying.tell);
         while let Ok(fed) = self.copying.told.try_recv() {
             if let Fed::Holds { shard, sequence, hold } = fed {
-                placing.note_held(self.shared, (shard, hold), sequence);
+                placing.note_held((shard, hold), sequence);
             }
         }
     }

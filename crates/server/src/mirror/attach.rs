@@ -5,21 +5,22 @@ use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::host_clock_ns;
+use kelix_fabric::shm::MemfdSegments;
 use kelix_fabric::tcp::{FeedLink, Greeting};
 use kelix_fabric::verbs::{self, Offer, VerbsStream};
 use kelix_log::StreamMemory;
+use kelix_shard::replicas::Intake;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
     Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURES_NEEDED, Frame, Purpose,
     StreamPosition,
 };
-use kelix_wire::feed::{FeedPart, FeedPlaced};
+use kelix_wire::feed::FeedPart;
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, View};
 use tracing::info;
 
 use super::copies::{Kept, Source};
-use super::intake::{Intake, Shadow};
-use super::{FeedFabric, MirrorConfig, streams};
+use super::{FeedFabric, MirrorConfig, Shadow, make_segments, streams};
 use crate::server::random_u64;
 
 /// How long the primary may take to answer while the two get to know each other.
@@ -38,7 +39,7 @@ pub(crate) struct Attached {
     pub name: String,
     /// None, once the primary is lost: then this is what there was.
     pub link: Option<FeedLink>,
-    pub intake: Intake,
+    pub intake: Intake<MemfdSegments>,
     pub view: View,
     /// The number of the primary's life of the namespace.
     pub life: u64,
@@ -228,7 +229,7 @@ pub(crate) fn attach(
     let mut attached = Attached {
         name: namespace.into(),
         link: Some(link),
-        intake: Intake::new(view.shards(), of_shard),
+        intake: Intake::new(view.shards(), of_shard, make_segments),
         view,
         life,
         lineage,
@@ -259,7 +260,7 @@ impl Attached {
             Attached {
                 name: of.name.clone(),
                 link: None,
-                intake: Intake::of_shadows(shadows.collect()),
+                intake: Intake::of_shadows(shadows.collect(), make_segments),
                 view: View::of_shards(1, of.hash_seed, of.shards),
                 // Nobody else knows this one: so what is got by it is told from what the primary gives.
                 life: random_u64().unwrap_or(1),
@@ -315,8 +316,7 @@ impl Attached {
     /// stands in its streams.
     pub fn take_over(&mut self) -> Result<()> {
         self.link = None;
-        self.intake.count_placed();
-        self.intake.take_streams(&std::mem::take(&mut self.streams))
+        self.intake.take_over(&std::mem::take(&mut self.streams))
     }
 
     /// Takes in what has come, without waiting. `false`: nothing had.
@@ -332,13 +332,7 @@ impl Attached {
             self.intake.take(usize::from(frame.shard), frame.part, frame.words)?;
             came = true;
         }
-        // Before that is told: what a cut or a question counts on stood in the streams when it was sent.
-        if came && !self.streams.is_empty() {
-            self.intake.read_streams(&self.streams)?;
-        }
-        let is_near = !self.streams.is_empty() && self.intake.knows_positions();
-        if let Some(number) = self.says_what_it_has.then(|| self.intake.take_placed()).flatten() {
-            let placed = FeedPlaced { number, is_near };
+        if let Some(placed) = self.intake.settle((came, self.says_what_it_has), &self.streams)? {
             link.push(FeedPart::Placed as u32, 0, &placed.words());
             link.flush();
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! attach      connects, and copies the primary's memory beside its writes, into images that nobody reads
-//! intake      what comes of the feed, in the order in which it counts
+//! (intake)    what comes of the feed, in the order in which it counts (`kelix_shard::replicas`)
 //! (prepare)   the images get models and header pages of their own, and are served
 //! thread      applies records to them, and answers requests
 //! (supervise) when the primary is lost: attaches anew, and goes on with what was copied then, in the place of
@@ -15,9 +15,7 @@
 //! ```
 
 mod attach;
-mod backlog;
 pub(crate) mod copies;
-mod intake;
 mod standing;
 mod streams;
 mod thread;
@@ -30,9 +28,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use kelix_fabric::shm::{Memfd, RunDirectory};
+use kelix_fabric::shm::{Memfd, MemfdSegments, RunDirectory};
 use kelix_fabric::tcp::ClientTls;
-use kelix_image::{Header, ImageConfig};
+use kelix_image::{Header, ImageConfig, SegmentSource};
 use kelix_log::LogControl;
 use kelix_log::files::Feed;
 use kelix_shard::{Shard, ShardConfig};
@@ -56,9 +54,18 @@ use copies::{Copies, Kept};
 use thread::MirrorThread;
 
 pub(crate) use attach::Attached;
-pub(crate) use backlog::Backlog;
-pub(crate) use intake::Shadow;
+pub(crate) use kelix_shard::replicas::Backlog;
 pub(crate) use standing::Standing;
+
+/// A shard that is followed.
+pub(crate) type Shadow = kelix_shard::replicas::Shadow<MemfdSegments>;
+
+/// The memory of a shard that is followed.
+fn make_segments(shard: usize) -> (MemfdSegments, Box<dyn SegmentSource>) {
+    let segments = MemfdSegments::default();
+    let source = Box::new(LoggedSegments::new(segments.clone(), shard));
+    (segments, source)
+}
 
 /// What a feed may go over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,30 +9,33 @@
 //!    all its causes, on whichever shards, which are applied before it ([`Streams`]).
 //! 2. Nothing that comes is believed: not where memory is, nor how much, nor that records follow each other.
 
-use kelix_fabric::shm::MemfdSegments;
-use kelix_image::Books;
+use kelix_image::{Books, SegmentSource};
 use kelix_log::{Record, StreamMemory};
-use kelix_shard::{Follower, Streams};
 use kelix_types::{Error, ErrorKind, Place, Result};
-use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart, FeedPlacing, FeedPosition};
+use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart, FeedPlaced, FeedPlacing, FeedPosition};
 
 use super::backlog::Backlog;
-use crate::shard_thread::LoggedSegments;
+use crate::follower::Follower;
+use crate::streams::Streams;
 
 /// Words of records of a shard that wait for a cut, at most: some hundred times what a primary keeps.
 const WAITING_MAX: usize = 1 << 28;
 /// Words of books: those of 16 TiB of segments are fewer.
 const BOOKS_MAX: usize = 1 << 26;
 
-/// A shard that is followed.
-pub(crate) struct Shadow {
-    pub segments: MemfdSegments,
+/// A shard that is followed, in segments of some kind.
+pub struct Shadow<S> {
+    /// Its segments.
+    pub segments: S,
+    /// What was told of it.
     pub follower: Follower,
 }
 
+/// Makes the memory of a shard with a number: its segments, and what they come from.
+pub type MakeSegments<S> = fn(usize) -> (S, Box<dyn SegmentSource>);
+
 /// What has come of one shard.
-#[derive(Default)]
-struct Part {
+struct Part<S> {
     /// Pieces of the books, before the last one has come.
     books: Vec<u64>,
     /// The same of what clients were answered.
@@ -41,16 +44,31 @@ struct Part {
     /// they are read there.
     position: Option<u64>,
     reads_stream: bool,
-    shadow: Option<Shadow>,
+    shadow: Option<Shadow<S>>,
     /// The record with which what was copied is whole, once all was.
     whole_at: Option<u64>,
     /// The shard's epoch of use, when it has told it anew.
     use_epoch: Option<u64>,
 }
 
+impl<S> Default for Part<S> {
+    fn default() -> Part<S> {
+        Part {
+            books: Vec::new(),
+            histories: Vec::new(),
+            position: None,
+            reads_stream: false,
+            shadow: None,
+            whole_at: None,
+            use_epoch: None,
+        }
+    }
+}
+
 /// What has come of a feed.
-pub(crate) struct Intake {
-    parts: Vec<Part>,
+pub struct Intake<S> {
+    parts: Vec<Part<S>>,
+    make_segments: MakeSegments<S>,
     /// Their records.
     streams: Streams,
     /// Most bytes that a shard's memory may have.
@@ -76,13 +94,14 @@ fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "follow", context)
 }
 
-impl Intake {
+impl<S> Intake<S> {
     /// Of a feed of so many shards, each of which may have so much memory here.
-    pub fn new(shards: usize, memory_bytes: u64) -> Intake {
+    pub fn new(shards: usize, memory_bytes: u64, make_segments: MakeSegments<S>) -> Intake<S> {
         let parts = (0..shards).map(|_| Part::default()).collect();
         let streams = Streams::new(shards);
         Intake {
             parts,
+            make_segments,
             streams,
             memory_bytes,
             copied_words: 0,
@@ -106,8 +125,8 @@ impl Intake {
     }
 
     /// Of shards whose memory is there already.
-    pub fn of_shadows(shadows: Vec<Shadow>) -> Intake {
-        let mut intake = Intake::new(shadows.len(), u64::MAX / 2);
+    pub fn of_shadows(shadows: Vec<Shadow<S>>, make_segments: MakeSegments<S>) -> Intake<S> {
+        let mut intake = Intake::new(shadows.len(), u64::MAX / 2, make_segments);
         for (shard, (part, shadow)) in intake.parts.iter_mut().zip(shadows).enumerate() {
             let applied = shadow.follower.applied();
             intake.streams.begin(shard, applied);
@@ -148,13 +167,13 @@ impl Intake {
     }
 
     /// Whether it is known of all shards where in the primary's streams the records stand that come next.
-    pub fn knows_positions(&self) -> bool {
+    fn knows_positions(&self) -> bool {
         self.parts.iter().all(|part| part.position.is_some())
     }
 
     /// Takes in what stands in the primary's streams, of those shards that are read there. Whether there was
     /// anything.
-    pub fn read_streams(&mut self, streams: &[StreamMemory]) -> Result<bool> {
+    fn read_streams(&mut self, streams: &[StreamMemory]) -> Result<bool> {
         let mut came = false;
         for (shard, (part, stream)) in self.parts.iter_mut().zip(streams).enumerate() {
             if !part.reads_stream || self.streams.waiting(shard) > WAITING_MAX {
@@ -174,7 +193,7 @@ impl Intake {
     /// Takes what stands in the primary's streams behind what came, of each shard: all records that are whole
     /// count, but such as come behind one of another shard that is not there. They were told later than this
     /// one took over, and to nobody.
-    pub fn take_streams(&mut self, streams: &[StreamMemory]) -> Result<()> {
+    fn take_streams(&mut self, streams: &[StreamMemory]) -> Result<()> {
         let lost = || wrong("streams");
         for (shard, (part, stream)) in self.parts.iter().zip(streams).enumerate() {
             // A primary that has not said where its records begin has not been told that anything is here, so
@@ -187,8 +206,31 @@ impl Intake {
         if streams.is_empty() { Ok(()) } else { self.streams.cut_whole() }
     }
 
+    /// What came was taken in, where this follows with these streams of the primary, or with none. Returns what
+    /// the primary is to be told of that, where this one says what it has. What a cut or a question counts on
+    /// stood in the streams when that was sent, so they are read before it is said that all has come.
+    pub fn settle(
+        &mut self,
+        (came, says_what_it_has): (bool, bool),
+        streams: &[StreamMemory],
+    ) -> Result<Option<FeedPlaced>> {
+        if came && !streams.is_empty() {
+            self.read_streams(streams)?;
+        }
+        let is_near = !streams.is_empty() && self.knows_positions();
+        let number = says_what_it_has.then(|| self.take_placed()).flatten();
+        Ok(number.map(|number| FeedPlaced { number, is_near }))
+    }
+
+    /// This one goes on in the primary's place: nothing more comes of that one, and all counts that has come, or
+    /// stands in its streams.
+    pub fn take_over(&mut self, streams: &[StreamMemory]) -> Result<()> {
+        self.count_placed();
+        self.take_streams(streams)
+    }
+
     /// The number of the last question whether all has come, if that was not answered yet: all has.
-    pub fn take_placed(&mut self) -> Option<u64> {
+    fn take_placed(&mut self) -> Option<u64> {
         let number = self.placing.as_ref().map(|placing| placing.number).filter(|of| *of > self.placed)?;
         self.placed = number;
         Some(number)
@@ -212,7 +254,7 @@ impl Intake {
     }
 
     /// The shards are here again, and what comes next is of this lineage.
-    pub fn begin_lineage(&mut self, shadows: Vec<Shadow>) -> Option<u64> {
+    pub fn begin_lineage(&mut self, shadows: Vec<Shadow<S>>) -> Option<u64> {
         self.parts.iter_mut().zip(shadows).for_each(|(part, shadow)| part.shadow = Some(shadow));
         self.next_lineage.take()
     }
@@ -257,11 +299,11 @@ impl Intake {
             self.next_lineage = Some(*lineage);
             return Ok(());
         }
-        let memory_bytes = self.memory_bytes;
+        let (memory_bytes, make_segments) = (self.memory_bytes, self.make_segments);
         let of = self.parts.get_mut(shard).ok_or_else(|| wrong("a shard"))?;
         match known {
             FeedPart::Books => {
-                if let Some(sequence) = of.take_books(shard, words, memory_bytes)? {
+                if let Some(sequence) = of.take_books(shard, words, (memory_bytes, make_segments))? {
                     self.streams.begin(shard, sequence);
                 }
             }
@@ -306,7 +348,7 @@ impl Intake {
 
     /// Whether all memory was copied, and is whole.
     pub fn is_whole(&self) -> bool {
-        let is_whole = |(shard, part): (usize, &Part)| {
+        let is_whole = |(shard, part): (usize, &Part<S>)| {
             part.whole_at.is_some_and(|whole_at| self.streams.applied(shard) >= whole_at)
         };
         self.parts.iter().enumerate().all(is_whole)
@@ -314,7 +356,8 @@ impl Intake {
 
     /// Applies records that count to shards that nobody reads yet.
     pub fn apply_unread(&mut self) -> Result<()> {
-        let mut shadows: Vec<Option<Shadow>> = self.parts.iter_mut().map(|part| part.shadow.take()).collect();
+        let mut shadows: Vec<Option<Shadow<S>>> =
+            self.parts.iter_mut().map(|part| part.shadow.take()).collect();
         let applied = self.apply_all(|shard, record| match &mut shadows[shard] {
             Some(shadow) => shadow.follower.apply(record),
             None => Err(wrong("records of a shard before its books")),
@@ -324,7 +367,7 @@ impl Intake {
     }
 
     /// Gives the shards out, to be read from now on.
-    pub fn take_shadows(&mut self) -> Vec<Shadow> {
+    pub fn take_shadows(&mut self) -> Vec<Shadow<S>> {
         self.parts.iter_mut().filter_map(|part| part.shadow.take()).collect()
     }
 
@@ -362,7 +405,7 @@ impl Intake {
     }
 }
 
-impl Part {
+impl<S> Part<S> {
     /// Takes a piece of what clients were answered, behind the books.
     fn take_histories(&mut self, words: &[u64]) -> Result<()> {
         let is_last = FeedBooks::gather(&mut self.histories, words);
@@ -377,7 +420,12 @@ impl Part {
     }
 
     /// Takes a piece of the books. With the last one come memory, and the record behind which others follow.
-    fn take_books(&mut self, shard: usize, words: &[u64], memory_bytes: u64) -> Result<Option<u64>> {
+    fn take_books(
+        &mut self,
+        shard: usize,
+        words: &[u64],
+        (memory_bytes, make_segments): (u64, MakeSegments<S>),
+    ) -> Result<Option<u64>> {
         let is_last = FeedBooks::gather(&mut self.books, words);
         let is_last = is_last.filter(|_| self.shadow.is_none() && self.books.len() <= BOOKS_MAX);
         if !is_last.ok_or_else(|| wrong("books"))? {
@@ -393,8 +441,7 @@ impl Part {
             );
             return Err(Error::new(ErrorKind::OutOfMemory, "follow", context));
         }
-        let segments = MemfdSegments::default();
-        let source = Box::new(LoggedSegments::new(segments.clone(), shard));
+        let (segments, source) = make_segments(shard);
         let follower = Follower::of_books(source, memory_bytes, (&books, &told.kept), told.sequence)?;
         self.shadow = Some(Shadow { segments, follower });
         Ok(Some(told.sequence))
@@ -410,7 +457,7 @@ mod tests {
     /// Memory that was copied beside writes is as it was at no moment, until the records beside it are applied.
     #[test]
     fn a_copy_is_whole_when_all_shards_have_applied_what_was_told_beside_it() {
-        let mut intake = Intake::new(2, 1 << 20);
+        let mut intake = Intake::new(2, 1 << 20, |_| unreachable!("no books come") as ((), _));
         for (shard, (began, whole_at)) in [(3, 5), (7, 7)].into_iter().enumerate() {
             intake.streams.begin(shard, began);
             assert!(!intake.is_whole());

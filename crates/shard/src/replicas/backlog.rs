@@ -8,7 +8,7 @@ const KEPT_WORDS: usize = 1 << 17;
 
 /// Records of a shard, one behind the other, of which the first one has a number.
 #[derive(Default)]
-pub(crate) struct Backlog {
+pub struct Backlog {
     words: Vec<u64>,
     first: u64,
 }

@@ -1,0 +1,137 @@
+//! What a node knows of its cluster's view, and how it changes that.
+
+use std::sync::{Mutex, MutexGuard};
+
+use kelix_types::{Result, locks};
+
+use crate::{Member, Register, Swapped, View};
+
+/// A member: one node from its start on until its process begins anew.
+pub struct Membership {
+    /// The number that tells this member from every other, before and after it.
+    pub boot: u64,
+    /// Where numbers of proposals come from.
+    random: fn() -> Result<u64>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    register: Box<dyn Register>,
+    /// The newest view that was seen.
+    view: Option<View>,
+}
+
+impl Known {
+    fn look(&mut self) -> Result<Option<View>> {
+        let number = self.view.as_ref().map_or(0, |view| view.number);
+        if !self.register.is_current(number)? {
+            self.view = self.register.read()?;
+        }
+        Ok(self.view.clone())
+    }
+}
+
+impl Membership {
+    /// A member of the cluster of a register, with a number of its own out of these random ones.
+    pub fn new(register: Box<dyn Register>, random: fn() -> Result<u64>) -> Result<Membership> {
+        let known = Mutex::new(Known { register, view: None });
+        // 0 is nobody's.
+        Ok(Membership { boot: random()?.max(1), random, known })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        locks::lock(&self.known)
+    }
+
+    /// The newest view as far as it is known here.
+    pub fn view(&self) -> Option<View> {
+        self.known().view.clone()
+    }
+
+    /// The newest view.
+    pub fn look(&self) -> Result<Option<View>> {
+        self.known().look()
+    }
+
+    /// Names this member before it is put among those in sync.
+    pub fn join(&self, own: &Member) -> Result<()> {
+        let joined = self.change(|view| {
+            let view = view.filter(|view| view.member(own.boot).is_none())?;
+            let mut next = view.next(0);
+            let stays = |member: &Member| member.node != own.node || view.is_in_sync(member.boot);
+            next.retain_members(stays);
+            next.members.push(own.clone());
+            Some(next)
+        });
+        joined.map(drop)
+    }
+
+    /// Has this member be primary, in this term or a later one, in the place of the one that the view `seen` names.
+    /// `None`: that view is not in force any more, and what was true then may not be.
+    pub fn succeed(&self, seen: &View, term: u64) -> Result<Option<View>> {
+        let (is_chosen, view) = self.change(|view| {
+            let view = view.filter(|view| view.number == seen.number)?;
+            let mut next = view.next(0);
+            next.primary = self.boot;
+            next.take_out_of_sync(view.primary);
+            next.successor = None;
+            next.term = term.max(view.term + 1);
+            Some(next)
+        })?;
+        Ok(view.filter(|_| is_chosen))
+    }
+
+    /// Puts a member among those in sync with this one, which is primary. Whether it is there then.
+    pub fn list(&self, boot: u64) -> Result<bool> {
+        let changed = self.change(|view| {
+            let view = view.filter(|view| view.primary == self.boot && !view.is_in_sync(boot))?;
+            // Whoever follows has joined the members before.
+            view.member(boot)?;
+            let mut next = view.next(0);
+            next.in_sync.push(boot);
+            Some(next)
+        });
+        let is_in = |view: View| view.primary == self.boot && view.is_in_sync(boot);
+        changed.map(|(_, view)| view.is_some_and(is_in))
+    }
+
+    /// Takes a member out of those in sync with this one. `false`: this one is not primary any more.
+    pub fn unlist(&self, boot: u64) -> Result<bool> {
+        let changed = self.change(|view| {
+            let view = view.filter(|view| view.primary == self.boot && view.is_in_sync(boot))?;
+            let mut next = view.next(0);
+            next.take_out_of_sync(boot);
+            Some(next)
+        });
+        changed.map(|(_, view)| view.is_some_and(|view| view.primary == self.boot))
+    }
+
+    /// Changes the view as `change` says, which is asked again if somebody else was quicker, and says `None` if
+    /// there is nothing to be changed any more. Returns whether that was done, and the view in force.
+    pub fn change(&self, change: impl Fn(Option<&View>) -> Option<View>) -> Result<(bool, Option<View>)> {
+        let mut known = self.known();
+        known.look()?;
+        loop {
+            let expected = known.view.as_ref().map_or(0, |view| view.number);
+            let Some(mut next) = change(known.view.as_ref()) else { return Ok((false, known.view.clone())) };
+            next.number = expected + 1;
+            next.proposal = (self.random)()?;
+            let swapped = known.register.swap(expected, &next);
+            match swapped {
+                Ok(Swapped::Done) => {
+                    known.view = Some(next.clone());
+                    return Ok((true, Some(next)));
+                }
+                Ok(Swapped::Lost) => drop(known.look()?),
+                Err(error) => {
+                    // The outcome may be unknown; whoever proposed a view recognises it.
+                    let found = known.look()?;
+                    if found.as_ref().is_some_and(|view| view.proposal == next.proposal) {
+                        return Ok((true, found));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What replicas of shards decide, and the primary that has them, without threads, clocks and connections: for
+//! servers and for the simulator alike.
+//!
+//! ```text
+//! intake        of whoever follows: what comes of a feed, in the order in which it counts
+//! backlog       the last records that a replica has applied
+//! placing       of a primary's feed: what the replica says that it has
+//! replication   of a primary: which replicas have to have a record before it counts
+//! promotion     of a replica: when another primary is to be chosen, and in which order it takes over
+//! ```
+
+mod backlog;
+mod intake;
+mod placing;
+mod promotion;
+mod replication;
+
+pub use backlog::Backlog;
+pub use intake::{Intake, MakeSegments, Shadow};
+pub use placing::{PlacedEnd, Placing};
+pub use promotion::{Look, Looked, look_after, promote};
+pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption};
