@@ -8,9 +8,11 @@
 pub mod apart;
 pub mod bystander;
 pub mod cluster;
+pub mod counting;
 pub mod disk;
 mod far;
 pub mod filled;
+pub mod hosts;
 pub mod kinds;
 pub mod ledger;
 pub mod logged;

@@ -10,120 +10,9 @@ use std::time::Duration;
 
 use kelix::{Effect, ErrorKind, NewItem, Scan, Session, SessionOptions, Table, TableKind};
 use kelix_tests::cluster::Cluster;
+use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::ledger::{Ledger, Tables};
 use kelix_tests::{Random, Watchdog, seeds, until, value, watchdog};
-
-const WRITERS: u64 = 2;
-const READERS: usize = 2;
-
-/// Clients that write until they are told to end, none of whose writes may fail.
-struct Writers {
-    threads: Vec<JoinHandle<Ledger>>,
-    done: Arc<AtomicU64>,
-    ends: Arc<AtomicBool>,
-}
-
-impl Writers {
-    fn start(cluster: &Cluster, seed: u64) -> Writers {
-        Writers::by(seed, || cluster.session())
-    }
-
-    /// The same by sessions of another kind.
-    fn by(seed: u64, open: impl Fn() -> Session) -> Writers {
-        let (done, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let start = |number: u64| {
-            let mut session = open();
-            let tables = Tables::open(&mut session).unwrap();
-            let (done, ends) = (done.clone(), ends.clone());
-            std::thread::spawn(move || {
-                let mut ledger = Ledger::new(number, seed, true);
-                while !ends.load(Ordering::SeqCst) {
-                    if let Err(error) = ledger.write(&mut session, &tables) {
-                        panic!("writer {number}: {error} ({:?})", error.effect());
-                    }
-                    done.fetch_add(1, Ordering::SeqCst);
-                }
-                ledger
-            })
-        };
-        Writers { threads: (0..WRITERS).map(start).collect(), done, ends }
-    }
-
-    /// Waits until so many more writes were acknowledged.
-    #[track_caller]
-    fn until_more(&self, writes: u64) {
-        let before = self.done.load(Ordering::SeqCst);
-        until("writes are acknowledged", || {
-            assert!(!self.threads.iter().any(JoinHandle::is_finished), "a writer has ended");
-            self.done.load(Ordering::SeqCst) >= before + writes
-        });
-    }
-
-    fn end(self) -> Vec<Ledger> {
-        self.ends.store(true, Ordering::SeqCst);
-        self.threads.into_iter().map(|thread| thread.join().expect("a writer")).collect()
-    }
-}
-
-/// One who counts, and others who read the count: each finds what was acknowledged before it began to read, and
-/// none goes back.
-struct Counting {
-    threads: Vec<JoinHandle<u64>>,
-    ends: Arc<AtomicBool>,
-}
-
-impl Counting {
-    fn start(cluster: &Cluster) -> Counting {
-        let mut session = cluster.session();
-        let table = session.create_table("counts").unwrap();
-        session.put(table, b"count", &0u64.to_le_bytes()).unwrap();
-        let (ends, acknowledged) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let mut threads = Vec::new();
-        for _ in 0..READERS {
-            let (ends, acknowledged, mut session) = (ends.clone(), acknowledged.clone(), cluster.session());
-            let table = session.table("counts").unwrap();
-            threads.push(std::thread::spawn(move || {
-                let (mut last, mut reads) = (0, 0);
-                while !ends.load(Ordering::SeqCst) {
-                    let before = acknowledged.load(Ordering::SeqCst);
-                    let found = read_count(&mut session, table);
-                    assert!(found >= before, "{found} is older than {before}, which was acknowledged");
-                    assert!(found >= last, "{found} behind {last}");
-                    (last, reads) = (found, reads + 1);
-                    // Others need the processor, too.
-                    if reads % 64 == 0 {
-                        std::thread::sleep(Duration::from_micros(200));
-                    }
-                }
-                reads
-            }));
-        }
-        let told = ends.clone();
-        threads.push(std::thread::spawn(move || {
-            let mut count = 0u64;
-            while !told.load(Ordering::SeqCst) {
-                count += 1;
-                session.put(table, b"count", &count.to_le_bytes()).unwrap();
-                acknowledged.store(count, Ordering::SeqCst);
-            }
-            assert_eq!(read_count(&mut session, table), count);
-            count
-        }));
-        Counting { threads, ends }
-    }
-
-    fn end(self) {
-        self.ends.store(true, Ordering::SeqCst);
-        for thread in self.threads {
-            assert!(thread.join().expect("it finds what it is to") > 0);
-        }
-    }
-}
-
-fn read_count(session: &mut Session, table: Table) -> u64 {
-    let item = session.get(table, b"count").unwrap().expect("it was put");
-    u64::from_le_bytes(item.value().try_into().unwrap())
-}
 
 fn failovers() -> usize {
     std::env::var("KELIX_TEST_FAILOVERS").map_or(6, |text| text.parse().expect("a number"))
@@ -143,7 +32,8 @@ fn fail_over(rounds: usize, options: &[&str]) {
     println!("KELIX_TEST_SEED={seed}");
     let mut random = Random(seed);
     let mut cluster = Cluster::start(3, options);
-    let (writers, counting) = (Writers::start(&cluster, seed), Counting::start(&cluster));
+    let (writers, counting) =
+        (Writers::start(seed, || cluster.session()), Counting::start(|| cluster.session()));
     for round in 0..rounds {
         writers.until_more(200 + random.below(2000));
         let primary = cluster.primary();
@@ -182,8 +72,8 @@ fn depart(options: &[&str]) {
     println!("KELIX_TEST_SEED={seed}");
     let mut random = Random(seed);
     let mut cluster = Cluster::start(3, options);
-    let writers = Writers::by(seed, || cluster.usual_session());
-    let counting = Counting::start(&cluster);
+    let writers = Writers::start(seed, || cluster.usual_session());
+    let counting = Counting::start(|| cluster.session());
     for round in 0..4 {
         writers.until_more(200 + random.below(1000));
         let before = cluster.view();
@@ -348,7 +238,7 @@ fn a_node_that_joined_beside_writes_goes_on_alone() {
     let seed = seeds(1)[0];
     println!("KELIX_TEST_SEED={seed}");
     let mut cluster = Cluster::start(1, &[]);
-    let writers = Writers::start(&cluster, seed);
+    let writers = Writers::start(seed, || cluster.session());
     writers.until_more(500);
     cluster.begin(1);
     cluster.until_in_sync(2);

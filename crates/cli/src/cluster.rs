@@ -4,11 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kelix::FabricChoice;
-use kelix_register::{MEMBERS_MAX, Swapped, View};
+use kelix_register::{MEMBERS_MAX, Register, Swapped, View, ZooKeeperOptions, ZooKeeperRegister};
 use kelix_server::ClusterDirectory;
 use kelix_types::limits::SHARDS_MAX;
 use rustix::process::{Pid, Signal, kill_process};
@@ -118,12 +119,16 @@ pub(crate) struct HandoverArgs {
     /// The node that is to be primary [default: any in sync]
     #[arg(long, value_name = "NODE")]
     to: Option<String>,
+    #[command(flatten)]
+    register: RegisterArgs,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct LeaveArgs {
     /// The node
     node: String,
+    #[command(flatten)]
+    register: RegisterArgs,
 }
 
 #[derive(clap::Args)]
@@ -131,6 +136,8 @@ pub(crate) struct StatusArgs {
     /// Say so over and over, until interrupted
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    register: RegisterArgs,
 }
 
 #[derive(clap::Args)]
@@ -156,16 +163,97 @@ enum SignalArgument {
     Cont,
 }
 
+/// Where the register of a cluster on several hosts is.
+#[derive(clap::Args)]
+pub(crate) struct RegisterArgs {
+    /// The ZooKeeper in which a cluster on several hosts has its register: HOST:PORT, several with commas
+    #[arg(long, value_name = "HOSTS")]
+    pub zookeeper: Option<String>,
+    /// Who this is for ZooKeeper: a file with USER:PASSWORD, for its scheme "digest"
+    #[arg(long, value_name = "FILE", requires = "zookeeper")]
+    pub zookeeper_auth: Option<PathBuf>,
+}
+
+impl RegisterArgs {
+    /// How a node of a cluster asks the register, if that is in a ZooKeeper.
+    pub fn options_of(&self, cluster: &str, node: &str) -> Result<Option<ZooKeeperOptions>, Failure> {
+        let Some(servers) = &self.zookeeper else { return Ok(None) };
+        let options = ZooKeeperOptions::new(servers, cluster, node)?;
+        let Some(file) = &self.zookeeper_auth else { return Ok(Some(options)) };
+        let cannot = |source: std::io::Error| {
+            Failure::io("ask register", format!("cannot read {}", file.display()), &source)
+        };
+        let text = std::fs::read_to_string(file).map_err(cannot)?;
+        let (user, password) = text.trim().split_once(':').ok_or_else(|| {
+            Failure::usage("ask register", format!("{} is to have USER:PASSWORD", file.display()))
+        })?;
+        Ok(Some(options.digest(user, password)?))
+    }
+
+    fn options(&self, cluster: &str) -> Result<Option<ZooKeeperOptions>, Failure> {
+        self.options_of(cluster, "operator")
+    }
+}
+
+/// A cluster as it is found from here: on this host, or by its register.
+struct Place {
+    name: String,
+    directory: ClusterDirectory,
+    zookeeper: Option<ZooKeeperOptions>,
+}
+
+impl Place {
+    fn register(&self) -> Result<Box<dyn Register>, Failure> {
+        match &self.zookeeper {
+            Some(options) => Ok(Box::new(ZooKeeperRegister::open(options)?)),
+            None => Ok(self.directory.register()?),
+        }
+    }
+
+    fn view(&self) -> Result<Option<View>, Failure> {
+        match &self.zookeeper {
+            Some(_) => Ok(self.register()?.read()?),
+            None => Ok(self.directory.view()?),
+        }
+    }
+
+    /// The process of a node and its boot number, if one lives. On another host a member does, as far as can be
+    /// told.
+    fn living(&self, node: &str) -> Option<(u32, u64)> {
+        if self.zookeeper.is_none() {
+            return self.directory.living(node);
+        }
+        let view = self.view().ok().flatten()?;
+        view.members.iter().rev().find(|member| member.node == node).map(|member| (member.pid, member.boot))
+    }
+
+    fn lives(&self, view: &View, boot: u64) -> bool {
+        self.zookeeper.is_some() && view.member(boot).is_some() || self.directory.lives(view, boot)
+    }
+
+    /// The nodes that ever were on this host.
+    fn nodes(&self) -> Vec<String> {
+        if self.zookeeper.is_some() { Vec::new() } else { self.directory.nodes() }
+    }
+}
+
 pub(crate) fn run(context: &Context, command: &ClusterCommand) -> Result<(), Failure> {
     let name = context.cluster.as_deref().unwrap_or(USUAL);
-    let cluster = ClusterDirectory::of(name)?;
+    let register = match command {
+        ClusterCommand::Status(args) => Some(&args.register),
+        ClusterCommand::Handover(args) => Some(&args.register),
+        ClusterCommand::Leave(args) => Some(&args.register),
+        _ => None,
+    };
+    let zookeeper = register.and_then(|args| args.options(name).transpose()).transpose()?;
+    let cluster = Place { name: name.into(), directory: ClusterDirectory::of(name)?, zookeeper };
     match command {
-        ClusterCommand::Start(args) => start(context, (name, &cluster), args),
-        ClusterCommand::Status(args) => status(context, (name, &cluster), args.watch),
+        ClusterCommand::Start(args) => start(context, &cluster, args),
+        ClusterCommand::Status(args) => status(context, &cluster, args.watch),
         ClusterCommand::Kill(args) => kill(&cluster, args),
-        ClusterCommand::Handover(args) => handover(context, (name, &cluster), args.to.as_deref()),
-        ClusterCommand::Leave(args) => leave(context, (name, &cluster), &args.node),
-        ClusterCommand::Stop => stop(context, (name, &cluster)),
+        ClusterCommand::Handover(args) => handover(context, &cluster, args.to.as_deref()),
+        ClusterCommand::Leave(args) => leave(context, &cluster, &args.node),
+        ClusterCommand::Stop => stop(context, &cluster),
     }
 }
 
@@ -174,9 +262,9 @@ fn failed(operation: &str, context: String) -> Failure {
 }
 
 /// What a node's log says last.
-fn tail(cluster: &ClusterDirectory, node: &str) -> String {
+fn tail(cluster: &Place, node: &str) -> String {
     let read = || -> std::io::Result<String> {
-        let mut file = File::open(cluster.node(node).join("log"))?;
+        let mut file = File::open(cluster.directory.node(node).join("log"))?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
         let mut bytes = Vec::new();
@@ -188,18 +276,17 @@ fn tail(cluster: &ClusterDirectory, node: &str) -> String {
 
 /// Starts the process of a node, which outlives this one.
 fn spawn(
-    name: &str,
-    cluster: &ClusterDirectory,
+    cluster: &Place,
     node: &str,
     (args, memory, fabric): (&StartArgs, u64, Option<FabricChoice>),
 ) -> Result<Child, Failure> {
     let cannot =
         |source: std::io::Error| Failure::io("start cluster", format!("cannot start node {node}"), &source);
-    std::fs::create_dir_all(cluster.node(node)).map_err(cannot)?;
-    let log = cluster.node(node).join("log");
+    std::fs::create_dir_all(cluster.directory.node(node)).map_err(cannot)?;
+    let log = cluster.directory.node(node).join("log");
     let log = OpenOptions::new().create(true).append(true).open(log).map_err(cannot)?;
     let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
-    command.args(["serve", "--cluster", name, "--node", node, "--log", "info"]);
+    command.args(["serve", "--cluster", &cluster.name, "--node", node, "--log", "info"]);
     command.args(["--shards", &args.shards.to_string(), "--memory", &memory.to_string()]);
     command.args(["--suspect", &format!("{}ms", args.suspect.as_millis())]);
     if let Some(min) = args.min_in_sync {
@@ -213,11 +300,7 @@ fn spawn(
     command.process_group(0).spawn().map_err(cannot)
 }
 
-fn start(
-    context: &Context,
-    (name, cluster): (&str, &ClusterDirectory),
-    args: &StartArgs,
-) -> Result<(), Failure> {
+fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Failure> {
     if context.fabric == Some(FabricChoice::Verbs) {
         let context = "--fabric verbs: nodes of a cluster are on one host, and follow over shm or tcp";
         return Err(Failure::usage("start cluster", context));
@@ -228,14 +311,14 @@ fn start(
     }
     let usual = kelix_server::ServerConfig::default().memory_bytes / u64::from(args.local);
     let memory = args.memory.unwrap_or(usual);
-    if cluster.forget()? {
-        say(&format!("kelix: cluster {name} begins, empty, in {}", cluster.0.display()));
+    if cluster.directory.forget()? {
+        say(&format!("kelix: cluster {} begins, empty, in {}", cluster.name, cluster.directory.0.display()));
     }
     let nodes: Vec<String> = (1..=args.local).map(|node| node.to_string()).collect();
     let mut started = Vec::new();
     for node in &nodes {
         if cluster.living(node).is_none() {
-            started.push((node, spawn(name, cluster, node, (args, memory, context.fabric))?));
+            started.push((node, spawn(cluster, node, (args, memory, context.fabric))?));
         }
     }
     let began = Instant::now();
@@ -262,11 +345,11 @@ fn start(
         }
         std::thread::sleep(LOOK_EACH);
     }
-    status(context, (name, cluster), false)
+    status(context, cluster, false)
 }
 
 /// What there is to say of the nodes.
-fn describe(name: &str, cluster: &ClusterDirectory, view: &View) -> Value {
+fn describe(cluster: &Place, view: &View) -> Value {
     let mut names = cluster.nodes();
     names.extend(view.members.iter().map(|member| member.node.clone()));
     names.sort();
@@ -296,9 +379,9 @@ fn describe(name: &str, cluster: &ClusterDirectory, view: &View) -> Value {
         })
         .collect();
     json!({
-        "cluster": name,
-        "directory": cluster.0.display().to_string(),
-        "run_directory": cluster.run().display().to_string(),
+        "cluster": cluster.name,
+        "directory": cluster.directory.0.display().to_string(),
+        "run_directory": cluster.directory.run().display().to_string(),
         "view": view.number,
         "term": view.term,
         "in_sync": view.in_sync.len(),
@@ -325,18 +408,19 @@ fn words(described: &Value) -> String {
     table(&title, &COLUMNS, nodes)
 }
 
-fn view_of(name: &str, cluster: &ClusterDirectory) -> Result<View, Failure> {
+fn view_of(cluster: &Place) -> Result<View, Failure> {
     cluster.view()?.ok_or_else(|| {
-        let context = format!("there is no cluster {name}; start one: kelix cluster start --local 3");
+        let context =
+            format!("there is no cluster {}; start one: kelix cluster start --local 3", cluster.name);
         Failure::new(Exit::NotThere, "look at cluster", context)
     })
 }
 
-fn status(context: &Context, (name, cluster): (&str, &ClusterDirectory), watch: bool) -> Result<(), Failure> {
+fn status(context: &Context, cluster: &Place, watch: bool) -> Result<(), Failure> {
     let ending = watch.then(|| Ending::watch("look at cluster")).transpose()?;
     let mut before = Value::Null;
     loop {
-        let described = describe(name, cluster, &view_of(name, cluster)?);
+        let described = describe(cluster, &view_of(cluster)?);
         if described != before {
             match context.json {
                 true if watch => writeln!(std::io::stdout(), "{described}")?,
@@ -362,7 +446,7 @@ fn send(pid: u32, signal: Signal) -> Result<(), Failure> {
     }
 }
 
-fn kill(cluster: &ClusterDirectory, args: &KillArgs) -> Result<(), Failure> {
+fn kill(cluster: &Place, args: &KillArgs) -> Result<(), Failure> {
     let Some((pid, _)) = cluster.living(&args.node) else {
         let known = cluster.nodes().join(", ");
         let context = format!("no node {} runs; the cluster has: {known}", args.node);
@@ -378,13 +462,10 @@ fn kill(cluster: &ClusterDirectory, args: &KillArgs) -> Result<(), Failure> {
 }
 
 /// Changes the view as `change` says of the newest one, which may refuse. Returns the view in force.
-fn change(
-    (name, cluster): (&str, &ClusterDirectory),
-    change: impl Fn(&View) -> Result<View, Failure>,
-) -> Result<View, Failure> {
+fn change(cluster: &Place, change: impl Fn(&View) -> Result<View, Failure>) -> Result<View, Failure> {
     let mut register = cluster.register()?;
     loop {
-        let view = view_of(name, cluster)?;
+        let view = view_of(cluster)?;
         let next = change(&view)?;
         if next == view {
             return Ok(view);
@@ -398,7 +479,7 @@ fn change(
 }
 
 /// The boot number of a node that runs and is a member.
-fn boot_of(cluster: &ClusterDirectory, view: &View, node: &str, operation: &str) -> Result<u64, Failure> {
+fn boot_of(cluster: &Place, view: &View, node: &str, operation: &str) -> Result<u64, Failure> {
     let living = cluster.living(node).map(|(_, boot)| boot).filter(|boot| view.member(*boot).is_some());
     living.ok_or_else(|| {
         let known = cluster.nodes().join(", ");
@@ -408,13 +489,10 @@ fn boot_of(cluster: &ClusterDirectory, view: &View, node: &str, operation: &str)
 }
 
 /// Waits until the view says so. `None`: that took too long.
-fn await_view(
-    (name, cluster): (&str, &ClusterDirectory),
-    told: impl Fn(&View) -> bool,
-) -> Result<Option<View>, Failure> {
+fn await_view(cluster: &Place, told: impl Fn(&View) -> bool) -> Result<Option<View>, Failure> {
     let began = Instant::now();
     loop {
-        let view = view_of(name, cluster)?;
+        let view = view_of(cluster)?;
         if told(&view) {
             return Ok(Some(view));
         }
@@ -425,14 +503,10 @@ fn await_view(
     }
 }
 
-fn handover(
-    context: &Context,
-    (name, cluster): (&str, &ClusterDirectory),
-    to: Option<&str>,
-) -> Result<(), Failure> {
+fn handover(context: &Context, cluster: &Place, to: Option<&str>) -> Result<(), Failure> {
     const OPERATION: &str = "hand over";
-    let before = view_of(name, cluster)?.term;
-    let named = change((name, cluster), |view| {
+    let before = view_of(cluster)?.term;
+    let named = change(cluster, |view| {
         let may = |boot: u64| view.is_in_sync(boot) && boot != view.primary && cluster.lives(view, boot);
         let successor = match to {
             Some(node) => Some(boot_of(cluster, view, node, OPERATION)?),
@@ -452,7 +526,7 @@ fn handover(
     })?;
     let chosen = named.successor.unwrap_or(named.primary);
     // Whoever is named may end just then: then it is named no more, or another one goes on.
-    let ended = await_view((name, cluster), |view| {
+    let ended = await_view(cluster, |view| {
         view.primary == chosen || view.successor.is_none() && view.number > named.number
     })?;
     let Some(view) = ended.filter(|view| view.primary == chosen) else {
@@ -461,17 +535,18 @@ fn handover(
     };
     let node = view.primary_member().map_or("", |member| &member.node);
     if context.json {
-        return context
-            .print_json(&json!({ "cluster": name, "primary": node, "handed_over": view.term != before }));
+        return context.print_json(
+            &json!({ "cluster": cluster.name, "primary": node, "handed_over": view.term != before }),
+        );
     }
     let text = if view.term == before { "was and is primary" } else { "is primary" };
-    Ok(writeln!(std::io::stdout(), "cluster {name}: node {node} {text}")?)
+    Ok(writeln!(std::io::stdout(), "cluster {}: node {node} {text}", cluster.name)?)
 }
 
-fn leave(context: &Context, (name, cluster): (&str, &ClusterDirectory), node: &str) -> Result<(), Failure> {
+fn leave(context: &Context, cluster: &Place, node: &str) -> Result<(), Failure> {
     const OPERATION: &str = "leave cluster";
-    let boot = boot_of(cluster, &view_of(name, cluster)?, node, OPERATION)?;
-    change((name, cluster), |view| {
+    let boot = boot_of(cluster, &view_of(cluster)?, node, OPERATION)?;
+    change(cluster, |view| {
         if view.member(boot).is_none() || view.leaving.contains(&boot) {
             return Ok(view.clone());
         }
@@ -493,16 +568,17 @@ fn leave(context: &Context, (name, cluster): (&str, &ClusterDirectory), node: &s
         }
         std::thread::sleep(LOOK_EACH);
     }
-    let view = view_of(name, cluster)?;
+    let view = view_of(cluster)?;
     if context.json {
-        return context.print_json(&json!({ "cluster": name, "left": node, "in_sync": view.in_sync.len() }));
+        return context
+            .print_json(&json!({ "cluster": cluster.name, "left": node, "in_sync": view.in_sync.len() }));
     }
     let in_sync = plural(view.in_sync.len() as u64, "node");
-    Ok(writeln!(std::io::stdout(), "cluster {name}: node {node} has left, {in_sync} in sync")?)
+    Ok(writeln!(std::io::stdout(), "cluster {}: node {node} has left, {in_sync} in sync", cluster.name)?)
 }
 
 /// Ends the nodes, the primary last: a replica that outlived it would take its place for a moment.
-fn stop(context: &Context, (name, cluster): (&str, &ClusterDirectory)) -> Result<(), Failure> {
+fn stop(context: &Context, cluster: &Place) -> Result<(), Failure> {
     let primary = cluster.view()?.and_then(|view| Some(view.primary_member()?.node.clone()));
     let mut nodes = cluster.nodes();
     nodes.sort_by_key(|node| Some(node) == primary.as_ref());
@@ -520,11 +596,12 @@ fn stop(context: &Context, (name, cluster): (&str, &ClusterDirectory)) -> Result
             std::thread::sleep(LOOK_EACH);
         }
     }
-    let stopped = json!({ "cluster": name, "stopped": running });
+    let stopped = json!({ "cluster": cluster.name, "stopped": running });
     match context.json {
         true => context.print_json(&stopped),
         false => {
-            Ok(writeln!(std::io::stdout(), "cluster {name}: {} stopped", plural(running as u64, "node"))?)
+            let running = plural(running as u64, "node");
+            Ok(writeln!(std::io::stdout(), "cluster {}: {running} stopped", cluster.name)?)
         }
     }
 }

@@ -10,6 +10,9 @@ use clap::{Arg, ArgMatches, Command, Id};
 /// Options of clients that a mirror heeds, which is one of its primary's.
 const OF_MIRRORS: [&str; 5] = ["token-file", "namespace", "retry", "fabric", "rdma-address"];
 
+/// Those of them that a node of a cluster heeds.
+const OF_NODES: [&str; 2] = ["token-file", "fabric"];
+
 /// Whether a command heeds an option. The command is told by its names, outermost first.
 pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
     let of_server = option == "dir" || option.starts_with("tls-");
@@ -93,7 +96,7 @@ pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]
     let path = path(matches);
     let serves_alone = path == ["serve"] && !words.iter().any(|word| word.starts_with("--mirror-of"));
     let is_node = words.iter().any(|word| word.starts_with("--node"));
-    let of_mirrors = |option: &str| OF_MIRRORS.contains(&option) && !(is_node && option == "fabric");
+    let of_mirrors = |option: &str| OF_MIRRORS.contains(&option) && !(is_node && OF_NODES.contains(&option));
     let heeds = |option: &str| heeds(&path, option) && !(serves_alone && of_mirrors(option));
     let name = words.iter().position(|word| path.first() == Some(&word.as_str()))?;
     let behind = |option: &str| {

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kelix::FabricChoice;
-use kelix_server::{ClusterDirectory, FeedFabric, Node, NodeConfig, NodeEnded, NodeRole, ServerConfig};
+use kelix_server::{
+    ClusterDirectory, FeedFabric, HostsConfig, Node, NodeConfig, NodeEnded, NodeRole, ServerConfig,
+};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::flag::register_conditional_shutdown;
@@ -29,6 +31,7 @@ use crate::{Exit, Failure};
 /// How to be a node, besides how to serve.
 pub(crate) struct Options<'a> {
     pub node: &'a str,
+    pub hosts: Option<HostsConfig>,
     pub suspect: Duration,
     pub min_in_sync: Option<usize>,
     pub metrics: Option<SocketAddr>,
@@ -50,7 +53,7 @@ fn ready(context: &Context, cluster: &ClusterDirectory, node: &str, role: NodeRo
 /// Runs a node until it ends.
 pub(crate) fn run(
     context: &Context,
-    Options { node, suspect, min_in_sync, metrics }: Options<'_>,
+    Options { node, hosts, suspect, min_in_sync, metrics }: Options<'_>,
     server: ServerConfig,
     log: &LogArgs,
 ) -> Result<(), Failure> {
@@ -75,8 +78,15 @@ pub(crate) fn run(
         }
     };
     let metrics = metrics.map(|address| Metrics::reserve(address, None, &directory.run())).transpose()?;
-    let config =
-        NodeConfig { directory: directory.clone(), node: node.into(), server, fabric, suspect, min_in_sync };
+    let config = NodeConfig {
+        directory: directory.clone(),
+        hosts,
+        node: node.into(),
+        server,
+        fabric,
+        suspect,
+        min_in_sync,
+    };
     let running = Node::start(config)?;
     is_alone.store(false, Ordering::SeqCst);
     let serves = watch(signals, &running.statistics(), &manager, log.file())

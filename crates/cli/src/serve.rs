@@ -16,8 +16,8 @@ use kelix::{Address, Credentials, FabricChoice};
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_register::MEMBERS_MAX;
 use kelix_server::{
-    Durability, Ended, FeedFabric, MirrorConfig, Reserved, Server, ServerConfig, SnapshotConfig, Statistics,
-    WalConfig,
+    Durability, Ended, FeedFabric, HostsConfig, LEASE_MIN, LEASE_USUAL, MirrorConfig, Reserved, Server,
+    ServerConfig, SnapshotConfig, Statistics, WalConfig,
 };
 use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use serde_json::json;
@@ -26,6 +26,7 @@ use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
+use crate::cluster::{RegisterArgs, USUAL};
 use crate::context::{Context, plural, say};
 use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs, LogFile};
@@ -144,7 +145,7 @@ pub(crate) struct ServeArgs {
     fresh: bool,
     /// Be a node of the cluster of --cluster, under this name: its primary, or a copy that goes on in the
     /// primary's place. `kelix cluster start` starts several
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "wal", "snapshots", "listen", "rdma", "tokens", "take_over"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "wal", "snapshots", "rdma", "take_over"])]
     node: Option<String>,
     /// How long the primary of the cluster may say nothing before another node goes on in its place [default:
     /// 500ms]
@@ -155,7 +156,61 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", requires = "node", value_parser = within::<usize>(1, MEMBERS_MAX as u64))]
     min_in_sync: Option<usize>,
     #[command(flatten)]
+    register: RegisterArgs,
+    /// For how long a primary whose cluster is on several hosts may be read without hearing that it still is; the
+    /// next one waits as long. At least four times what ZooKeeper takes to elect its leader [default: 2s]
+    #[arg(long, value_name = "TIME", requires = "zookeeper", value_parser = parse_node_lease)]
+    lease: Option<Duration>,
+    /// HOST:PORT by which other hosts know the address of --listen, if it is another
+    #[arg(long, value_name = "ADDRESS", requires = "zookeeper")]
+    advertise: Option<String>,
+    #[command(flatten)]
     log: LogArgs,
+}
+
+/// The lease of a primary.
+fn parse_node_lease(text: &str) -> Result<Duration, String> {
+    let time =
+        humantime::parse_duration(text).map_err(|error| format!("no time, as in 500ms or 5s: {error}"))?;
+    if time < LEASE_MIN {
+        return Err(format!("a register takes its time: give at least {} ms", LEASE_MIN.as_millis()));
+    }
+    Ok(time)
+}
+
+/// What a node on one of several hosts has to know, if this is one.
+fn hosts(
+    context: &Context,
+    args: &ServeArgs,
+    (node, server): (&str, &ServerConfig),
+) -> Result<Option<HostsConfig>, Failure> {
+    let cluster = context.cluster.as_deref().unwrap_or(USUAL);
+    let Some(zookeeper) = args.register.options_of(cluster, node)? else {
+        if args.listen.is_some() || args.tokens.is_some() {
+            let context =
+                "a node without --zookeeper is on one host with all others: leave out --listen and --tokens";
+            return Err(Failure::usage("serve", context));
+        }
+        return Ok(None);
+    };
+    let Some(listen) = args.listen else {
+        let context = "say with --listen where other nodes and clients reach this one";
+        return Err(Failure::usage("serve", context));
+    };
+    let Credentials { token, tls, .. } = context.trust.credentials()?;
+    let Some(token) = token else {
+        let context = "say with --token-file the word by which nodes know each other";
+        return Err(Failure::usage("serve", context));
+    };
+    let lease = args.lease.unwrap_or(LEASE_USUAL);
+    // A question that was lost leaves time for others, before the lease is over.
+    let zookeeper = zookeeper.time_limit((lease / 2).min(Duration::from_secs(10)))?;
+    let advertise = args.advertise.clone();
+    if let Some(advertised) = advertise.as_ref().filter(|of| !matches!(of.parse(), Ok(Address::Tcp(_)))) {
+        return Err(Failure::usage("serve", format!("--advertise {advertised} is no HOST:PORT")));
+    }
+    let tokens = server.tokens.clone();
+    Ok(Some(HostsConfig { zookeeper, lease, listen, advertise, token, tokens, tls }))
 }
 
 /// When a write is answered.
@@ -333,8 +388,9 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     match (&args.node, &context.cluster) {
         (Some(node), _) => {
             let suspect = args.suspect.unwrap_or(SUSPECT);
+            let hosts = hosts(context, args, (node, &config))?;
             let cluster =
-                node::Options { node, suspect, min_in_sync: args.min_in_sync, metrics: args.metrics };
+                node::Options { node, hosts, suspect, min_in_sync: args.min_in_sync, metrics: args.metrics };
             return node::run(context, cluster, config, &args.log);
         }
         (None, Some(cluster)) => {

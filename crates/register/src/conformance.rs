@@ -7,7 +7,7 @@ use std::sync::Barrier;
 
 use kelix_types::ErrorKind;
 
-use crate::{Member, Register, Swapped, View};
+use crate::{ADDRESS_CHARACTERS_MAX, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, Register, Swapped, View};
 
 /// How many threads race.
 const THREADS: u64 = 6;
@@ -33,6 +33,21 @@ pub(crate) fn view(number: u64, proposal: u64) -> View {
         members: (101..=103).map(member).collect(),
         proposal,
     }
+}
+
+/// A view with as many members as there may be, each with names as long as they may be.
+pub(crate) fn largest_view(number: u64) -> View {
+    let mut view = view(number, u64::MAX);
+    view.members = (0..MEMBERS_MAX as u64).map(|n| member(u64::MAX - n)).collect();
+    for member in &mut view.members {
+        member.node = "\u{10348}".repeat(NAME_CHARACTERS_MAX);
+        member.pid = u32::MAX;
+        member.address = format!("{}:65535", "\"".repeat(ADDRESS_CHARACTERS_MAX - 6));
+    }
+    view.in_sync = view.members.iter().map(|member| member.boot).collect();
+    (view.primary, view.successor) = (view.in_sync[0], Some(view.in_sync[1]));
+    view.leaving = view.in_sync.clone();
+    view
 }
 
 /// Runs the suite: each case on a register of its own.

@@ -1,4 +1,4 @@
-//! The document of a view: a file's bytes.
+//! The document of a view: the bytes of a file, or of a node of ZooKeeper.
 //!
 //! ```text
 //! { "format": 1, "view": { ... } }      JSON, for people to read, over several lines
@@ -68,34 +68,32 @@ pub(crate) fn encode(view: &View) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The view of a document that stands under the name `file` and the number `number`.
+/// The view of a document that stands under the name `name` and the number `number`.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Damaged`] of bytes that nobody wrote so, [`ErrorKind::Incompatible`] of a later format.
-pub(crate) fn decode(bytes: &[u8], number: u64, file: &str) -> Result<View> {
+pub(crate) fn decode(bytes: &[u8], number: u64, name: &str) -> Result<View> {
     let damaged =
-        |what: String| Error::new(ErrorKind::Damaged, OPERATION, format!("{file} is damaged: {what}"));
+        |what: String| Error::new(ErrorKind::Damaged, OPERATION, format!("{name} is damaged: {what}"));
     if bytes.is_empty() {
-        return Err(damaged("the file is empty".into()));
+        return Err(damaged("it is empty".into()));
     }
     if bytes.len() > DOCUMENT_BYTES_MAX {
-        return Err(damaged(format!("the file is longer than {DOCUMENT_BYTES_MAX} bytes")));
+        return Err(damaged(format!("it is longer than {DOCUMENT_BYTES_MAX} bytes")));
     }
     let (text, line) = bytes
         .split_at_checked(bytes.len().saturating_sub(CHECKSUM_LINE_BYTES))
         .filter(|(text, _)| text.ends_with(b"\n"))
         .ok_or_else(|| damaged("the line of its checksum is missing".into()))?;
     if line != checksum_line(text).as_bytes() {
-        return Err(damaged(
-            "the checksum is not that of the text; the file is cut short or was edited".into(),
-        ));
+        return Err(damaged("the checksum is not that of the text; it is cut short or was edited".into()));
     }
     let json = |source: serde_json::Error| damaged("the text is no view".into()).with_source(source);
     let head: Head = serde_json::from_slice(text).map_err(json)?;
     if head.format > FORMAT {
         let context = format!(
-            "{file} has format {}, and this release understands up to {FORMAT}: use a later release of Kelix",
+            "{name} has format {}, and this release understands up to {FORMAT}: use a later release of Kelix",
             head.format
         );
         return Err(Error::new(ErrorKind::Incompatible, OPERATION, context));
@@ -105,7 +103,7 @@ pub(crate) fn decode(bytes: &[u8], number: u64, file: &str) -> Result<View> {
     }
     let Reading { view, .. } = serde_json::from_slice(text).map_err(json)?;
     if view.number != number {
-        return Err(damaged(format!("the file has view {}", view.number)));
+        return Err(damaged(format!("it has view {}", view.number)));
     }
     match view.defect() {
         Some(defect) => Err(damaged(defect)),
@@ -116,8 +114,7 @@ pub(crate) fn decode(bytes: &[u8], number: u64, file: &str) -> Result<View> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{member, view};
-    use crate::{ADDRESS_CHARACTERS_MAX, MEMBERS_MAX, NAME_CHARACTERS_MAX};
+    use crate::conformance::{largest_view, view};
 
     /// A document of this text with the checksum that belongs to the text.
     fn signed(text: &str) -> Vec<u8> {
@@ -180,15 +177,7 @@ mod tests {
 
     #[test]
     fn the_largest_view_fits() {
-        let mut view = view(3, u64::MAX);
-        view.members = (0..MEMBERS_MAX as u64).map(|n| member(u64::MAX - n)).collect();
-        for member in &mut view.members {
-            member.node = "\u{10348}".repeat(NAME_CHARACTERS_MAX);
-            member.pid = u32::MAX;
-            member.address = format!("{}:65535", "\"".repeat(ADDRESS_CHARACTERS_MAX - 6));
-        }
-        view.in_sync = view.members.iter().map(|member| member.boot).collect();
-        view.primary = view.in_sync[0];
+        let view = largest_view(3);
         view.check().unwrap();
         assert_eq!(decode(&encode(&view).unwrap(), 3, "view.3").unwrap(), view);
     }

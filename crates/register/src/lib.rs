@@ -55,6 +55,8 @@ mod local;
 mod membership;
 mod memory;
 mod view;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(test)]
 mod conformance;
@@ -64,6 +66,8 @@ pub use local::LocalRegister;
 pub use membership::Membership;
 pub use memory::MemoryRegister;
 pub use view::{ADDRESS_CHARACTERS_MAX, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, View};
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::{ZooKeeperOptions, ZooKeeperRegister};
 
 use kelix_types::{Error, ErrorKind, Result};
 

@@ -12,45 +12,46 @@ pub struct Membership {
     pub boot: u64,
     /// Where numbers of proposals come from.
     random: fn() -> Result<u64>,
-    known: Mutex<Known>,
-}
-
-struct Known {
-    register: Box<dyn Register>,
+    /// Held while the register is asked, which may take as long as the register likes.
+    register: Mutex<Box<dyn Register>>,
     /// The newest view that was seen.
-    view: Option<View>,
-}
-
-impl Known {
-    fn look(&mut self) -> Result<Option<View>> {
-        let number = self.view.as_ref().map_or(0, |view| view.number);
-        if !self.register.is_current(number)? {
-            self.view = self.register.read()?;
-        }
-        Ok(self.view.clone())
-    }
+    seen: Mutex<Option<View>>,
 }
 
 impl Membership {
     /// A member of the cluster of a register, with a number of its own out of these random ones.
     pub fn new(register: Box<dyn Register>, random: fn() -> Result<u64>) -> Result<Membership> {
-        let known = Mutex::new(Known { register, view: None });
+        let register = Mutex::new(register);
         // 0 is nobody's.
-        Ok(Membership { boot: random()?.max(1), random, known })
+        Ok(Membership { boot: random()?.max(1), random, register, seen: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        locks::lock(&self.known)
+    fn register(&self) -> MutexGuard<'_, Box<dyn Register>> {
+        locks::lock(&self.register)
     }
 
-    /// The newest view as far as it is known here.
+    /// The newest view as far as it is known here. Never waits for the register.
     pub fn view(&self) -> Option<View> {
-        self.known().view.clone()
+        locks::lock(&self.seen).clone()
+    }
+
+    fn note(&self, view: &Option<View>) {
+        locks::lock(&self.seen).clone_from(view);
     }
 
     /// The newest view.
     pub fn look(&self) -> Result<Option<View>> {
-        self.known().look()
+        self.look_in(&mut self.register())
+    }
+
+    fn look_in(&self, register: &mut Box<dyn Register>) -> Result<Option<View>> {
+        let known = self.view();
+        if register.is_current(known.as_ref().map_or(0, |view| view.number))? {
+            return Ok(known);
+        }
+        let found = register.read()?;
+        self.note(&found);
+        Ok(found)
     }
 
     /// Names this member before it is put among those in sync.
@@ -81,6 +82,19 @@ impl Membership {
         Ok(view.filter(|_| is_chosen))
     }
 
+    /// Takes this member out of the view, which is not primary: nobody has to reckon with it any more. That it ever
+    /// was primary has to be over where it could be read or asked.
+    pub fn leave(&self) -> Result<()> {
+        let left = self.change(|view| {
+            let view = view.filter(|view| view.member(self.boot).is_some() && view.primary != self.boot)?;
+            let mut next = view.next(0);
+            next.take_out_of_sync(self.boot);
+            next.retain_members(|member| member.boot != self.boot);
+            Some(next)
+        });
+        left.map(drop)
+    }
+
     /// Puts a member among those in sync with this one, which is primary. Whether it is there then.
     pub fn list(&self, boot: u64) -> Result<bool> {
         let changed = self.change(|view| {
@@ -109,23 +123,23 @@ impl Membership {
     /// Changes the view as `change` says, which is asked again if somebody else was quicker, and says `None` if
     /// there is nothing to be changed any more. Returns whether that was done, and the view in force.
     pub fn change(&self, change: impl Fn(Option<&View>) -> Option<View>) -> Result<(bool, Option<View>)> {
-        let mut known = self.known();
-        known.look()?;
+        let mut register = self.register();
+        let mut known = self.look_in(&mut register)?;
         loop {
-            let expected = known.view.as_ref().map_or(0, |view| view.number);
-            let Some(mut next) = change(known.view.as_ref()) else { return Ok((false, known.view.clone())) };
+            let expected = known.as_ref().map_or(0, |view| view.number);
+            let Some(mut next) = change(known.as_ref()) else { return Ok((false, known)) };
             next.number = expected + 1;
             next.proposal = (self.random)()?;
-            let swapped = known.register.swap(expected, &next);
-            match swapped {
+            match register.swap(expected, &next) {
                 Ok(Swapped::Done) => {
-                    known.view = Some(next.clone());
-                    return Ok((true, Some(next)));
+                    let next = Some(next);
+                    self.note(&next);
+                    return Ok((true, next));
                 }
-                Ok(Swapped::Lost) => drop(known.look()?),
+                Ok(Swapped::Lost) => known = self.look_in(&mut register)?,
                 Err(error) => {
                     // The outcome may be unknown; whoever proposed a view recognises it.
-                    let found = known.look()?;
+                    let found = self.look_in(&mut register)?;
                     if found.as_ref().is_some_and(|view| view.proposal == next.proposal) {
                         return Ok((true, found));
                     }

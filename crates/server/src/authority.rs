@@ -28,6 +28,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tracing::warn;
 
+use crate::cluster::Lease;
 use crate::holder::{Holder, describe, is_same_file};
 
 /// How long a server that was superseded may take to end by itself.
@@ -351,10 +352,8 @@ impl Authority {
         self.page.words().load_acquire(AUTHORITY_TERM) == self.term
     }
 
-    /// Has the term be in force until a moment of the host's clock, which follows from what was asked for at an
-    /// earlier one. Before the term is raised for the first time.
-    #[allow(dead_code)] // TEMPORARY
-    pub fn lease(&self, asked_ns: u64, until_ns: u64) {
+    /// Has the term be in force until a moment of the host's clock. Before the term is raised for the first time.
+    pub fn lease(&self, Lease { asked_ns, until_ns }: Lease) {
         self.is_leased.store(true, Ordering::Relaxed);
         self.page.words().publish(AUTHORITY_ASKED, asked_ns);
         self.page.words().publish(AUTHORITY_UNTIL, until_ns.max(LeasedTerm::OVER));

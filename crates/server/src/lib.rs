@@ -27,7 +27,9 @@ mod store;
 mod verbs;
 mod wal;
 
-pub use cluster::{ClusterDirectory, Leaver, Node, NodeConfig, NodeEnded, NodeRole};
+pub use cluster::{
+    ClusterDirectory, HostsConfig, LEASE_MIN, LEASE_USUAL, Leaver, Node, NodeConfig, NodeEnded, NodeRole,
+};
 pub use current::{Statistics, Stopper};
 pub use kelix_shard::Durability;
 pub use listening::Reserved;

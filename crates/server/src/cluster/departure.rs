@@ -65,7 +65,7 @@ impl Departure {
         if !leaves || view.successor.is_some() {
             return Ok(Next::Stays);
         }
-        let lives = |boot: &u64| node.config.directory.lives(view, *boot);
+        let lives = |boot: &u64| node.config.lives(view, *boot);
         let may = |boot: &&u64| **boot != own && !view.leaving.contains(boot) && lives(boot);
         let Some(successor) = view.in_sync.iter().find(may).copied() else {
             if is_told && !view.in_sync.iter().any(|boot| *boot != own && lives(boot)) {
@@ -92,13 +92,7 @@ impl Departure {
         if !self.note_told(node) && !view.leaving.contains(&own) {
             return Ok(Next::Stays);
         }
-        node.membership.change(|view| {
-            let view = view.filter(|view| view.member(own).is_some() && view.primary != own)?;
-            let mut next = view.next(0);
-            next.take_out_of_sync(own);
-            next.retain_members(|member| member.boot != own);
-            Some(next)
-        })?;
+        node.membership.leave()?;
         info!(node = node.config.node, "this node leaves the cluster");
         Ok(Next::Ends)
     }

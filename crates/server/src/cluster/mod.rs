@@ -19,17 +19,20 @@
 
 mod departure;
 mod directory;
+mod hosts;
 mod primary;
 mod replication;
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
-use kelix_register::{Member, Membership, View};
+use kelix_image::words::full_fence;
+use kelix_register::{Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::replicas::{Look, Looked, look_after, promote};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
@@ -39,10 +42,13 @@ use crate::current::{Current, Statistics, Stopper};
 use crate::listening::Reserved;
 use crate::mirror::{self, FeedFabric, MirrorConfig, ReplicaConfig};
 use crate::server::{Server, ServerConfig, Token, random_u64};
+use crate::shard_thread::ShardHandle;
 use crate::store::term_of_clock;
 use departure::{Departure, Next};
 
 pub use directory::ClusterDirectory;
+pub(crate) use hosts::Lease;
+pub use hosts::{HostsConfig, LEASE_MIN, LEASE_USUAL};
 pub(crate) use replication::Replication;
 
 /// Between two looks at the view and at the primary.
@@ -52,11 +58,13 @@ const ROUND_MAX: Duration = Duration::from_millis(20);
 /// Between two tries to follow a primary that cannot be reached.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// How to be a node of a cluster on this host.
+/// How to be a node of a cluster.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// The directory of the cluster.
+    /// The directory of the cluster on this host.
     pub directory: ClusterDirectory,
+    /// What else there is to know where other nodes are on other hosts.
+    pub hosts: Option<HostsConfig>,
     /// The name of the node.
     pub node: String,
     /// How it serves while it is primary: namespaces, shards, memory, rights. Directories, addresses and tokens
@@ -147,11 +155,48 @@ fn unavailable(context: impl Into<String>) -> Error {
 }
 
 impl NodeConfig {
+    /// A handle to the register. One on other hosts may have yet to begin, as after a power failure.
+    fn open_register(&self) -> Result<Box<dyn Register>> {
+        let Some(hosts) = &self.hosts else { return self.directory.register() };
+        let mut said = false;
+        loop {
+            match ZooKeeperRegister::open(&hosts.zookeeper) {
+                Ok(register) => return Ok(Box::new(register)),
+                Err(error) if error.retry() => {
+                    if !std::mem::replace(&mut said, true) {
+                        warn!(%error, "the register does not answer yet; trying on");
+                    }
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn token(&self) -> Result<String> {
+        self.hosts.as_ref().map_or_else(|| self.directory.token(), |hosts| Ok(hosts.token.clone()))
+    }
+
+    /// The run directory while it is a replica: on a host of its own that of a primary, too.
+    fn replica_run(&self) -> PathBuf {
+        if self.hosts.is_some() { self.directory.run() } else { self.directory.node_run(&self.node) }
+    }
+
+    /// Whether the process of a member has not ended, as far as can be told.
+    fn lives(&self, view: &View, boot: u64) -> bool {
+        self.hosts.is_some() || self.directory.lives(view, boot)
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        self.hosts.as_ref().map(|hosts| hosts.lease)
+    }
+
     fn primary_config(&self, token: &str, address: SocketAddr) -> ServerConfig {
+        let others = self.hosts.iter().flat_map(|hosts| hosts.tokens.iter().cloned());
         ServerConfig {
             directory: self.directory.run(),
             listen: Some(address),
-            tokens: vec![Token { name: String::new(), word: token.into() }],
+            tokens: [Token { name: String::new(), word: token.into() }].into_iter().chain(others).collect(),
             snapshots: None,
             wal: None,
             mirror: None,
@@ -166,7 +211,7 @@ impl NodeConfig {
         let mirror = MirrorConfig {
             primary: primary.address.clone(),
             token: Some(token.into()),
-            tls: None,
+            tls: self.hosts.as_ref().and_then(|hosts| hosts.tls.clone()),
             fabric: Some(FeedFabric::Tcp),
             rdma_address: None,
             namespaces: namespaces.collect(),
@@ -177,11 +222,12 @@ impl NodeConfig {
             retry_for: Duration::ZERO,
             replica: Some(ReplicaConfig {
                 boot,
-                run: (self.fabric != Some(FeedFabric::Tcp)).then(|| self.directory.run()),
+                run: (self.hosts.is_none() && self.fabric != Some(FeedFabric::Tcp))
+                    .then(|| self.directory.run()),
             }),
         };
         ServerConfig {
-            directory: self.directory.node_run(&self.node),
+            directory: self.replica_run(),
             listen: None,
             tokens: Vec::new(),
             snapshots: None,
@@ -196,15 +242,20 @@ impl NodeConfig {
 impl Node {
     /// Starts a node, and returns once it is primary or has what the primary has. An error: it cannot be either.
     pub fn start(config: NodeConfig) -> Result<Node> {
-        let token = config.directory.token()?;
-        let membership = Arc::new(Membership::new(config.directory.register()?, random_u64)?);
+        let token = config.token()?;
+        let membership = Arc::new(Membership::new(config.open_register()?, random_u64)?);
         let lock = config.directory.take_node(&config.node, membership.boot)?;
-        let reserved = Reserved::bind((Ipv4Addr::LOCALHOST, 0).into(), None)?;
+        let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let reserved = Reserved::bind(config.hosts.as_ref().map_or(usual, |hosts| hosts.listen), None)?;
+        let advertised = config.hosts.as_ref().and_then(|hosts| hosts.advertise.clone());
+        if let Some(length) = config.lease() {
+            hosts::end_earlier(&config.directory.run(), membership.look()?.as_ref(), &config.node, length);
+        }
         let own = Member {
             node: config.node.clone(),
             boot: membership.boot,
             pid: std::process::id(),
-            address: reserved.address().to_string(),
+            address: advertised.unwrap_or_else(|| reserved.address().to_string()),
         };
         let mut said = false;
         let (server, role) = loop {
@@ -215,7 +266,7 @@ impl Node {
                 }
             };
             check_min_in_sync(&config, &view)?;
-            let lives = |boot: &u64| config.directory.lives(&view, *boot);
+            let lives = |boot: &u64| config.lives(&view, *boot);
             if !view.in_sync.iter().any(lives) {
                 let context = "all nodes have ended that had what was written last; `kelix cluster start` begins anew, empty";
                 return Err(unavailable(context));
@@ -266,6 +317,7 @@ impl Node {
     /// cannot go on.
     pub fn run(&self, mut promoted: impl FnMut()) -> Result<NodeEnded> {
         let (mut silence, mut looked, mut said) = (Silence::default(), Instant::now(), false);
+        let mut asked = None;
         let mut departure = Departure::default();
         loop {
             std::thread::sleep(ROUND);
@@ -273,7 +325,7 @@ impl Node {
                 return Ok(NodeEnded::Stopped);
             }
             let passed = std::mem::replace(&mut looked, Instant::now()).elapsed();
-            let view = match self.membership.look() {
+            let view = match self.look(&mut asked) {
                 Ok(view) => view,
                 Err(error) if error.kind() == ErrorKind::Superseded => {
                     self.stopper().stop();
@@ -319,7 +371,10 @@ impl Node {
                 }
             };
             if begins_anew {
-                // Who is chosen voids what clients still read.
+                // On one host whoever is chosen voids what clients still read.
+                if self.config.hosts.is_some() {
+                    self.release();
+                }
                 self.stopper().stop();
                 let leaves = departure.note_told(self) || view.leaving.contains(&self.membership.boot);
                 return Ok(if leaves { NodeEnded::Stopped } else { NodeEnded::BeginsAnew });
@@ -327,10 +382,48 @@ impl Node {
         }
     }
 
+    /// The newest view. On several hosts that of a moment ago, between two questions, each of which renews the
+    /// lease of a primary.
+    fn look(&self, asked: &mut Option<Instant>) -> Result<Option<View>> {
+        let Some(length) = self.config.lease() else { return self.membership.look() };
+        let known = self.membership.view();
+        // Whoever hands over, or waits for that, is in a hurry.
+        let hurries = known.as_ref().is_some_and(|view| view.successor.is_some());
+        let pause = if hurries { Duration::ZERO } else { hosts::between_questions(length) };
+        if asked.is_some_and(|asked| asked.elapsed() < pause) {
+            return Ok(known);
+        }
+        let lease = Lease::begin(length);
+        *asked = Some(Instant::now());
+        let view = self.membership.look()?;
+        let is_primary = view.as_ref().is_some_and(|view| view.primary == self.membership.boot);
+        if is_primary && self.role() == NodeRole::Primary {
+            let shared = self.current.get().shared;
+            let was_over = !shared.authority.counts();
+            shared.authority.lease(lease);
+            if was_over {
+                info!(node = self.config.node, "the register answers: what waited for that is answered");
+                shared.shards().for_each(ShardHandle::wake);
+            }
+        }
+        Ok(view)
+    }
+
+    /// Says that nothing counts any more that this node has ever done as primary, so that its successor need not
+    /// wait.
+    fn release(&self) {
+        let voided = Authority::void(&RunDirectory(self.config.directory.run()));
+        full_fence();
+        let left = voided.and_then(|()| self.membership.leave());
+        if let Err(error) = left {
+            debug!(%error, "the next primary waits until the lease of this one is over");
+        }
+    }
+
     fn is_deposed(&self, view: &View) -> bool {
         let shared = self.current.get().shared;
         if let Some(replication) = &shared.replication {
-            let lives = |boot| self.config.directory.lives(view, boot);
+            let lives = |boot| self.config.lives(view, boot);
             let patience_ns = self.config.suspect.as_nanos() as u64;
             replication.replicas.drop_absent(&*shared, patience_ns, lives);
         }
@@ -357,8 +450,9 @@ impl Node {
             is_lost: shared.namespaces.iter().any(|of| mirror::standing(of).is_lost()),
             silent_ns: silent.as_nanos() as u64,
             suspect_ns: self.config.suspect.as_nanos() as u64,
+            wait_ns: self.config.lease().map_or(0, |lease| 2 * lease.as_nanos() as u64),
         };
-        let lives = |boot| self.config.directory.lives(view, boot);
+        let lives = |boot| self.config.lives(view, boot);
         match look_after((view, own), look, lives, || self.follow_chosen(view))? {
             Looked::Well => Ok(Watched::Well),
             Looked::Lost => Ok(Watched::Lost),
@@ -378,7 +472,7 @@ impl Node {
             return Ok(false);
         }
         let Some(primary) = view.primary_member() else { return Ok(false) };
-        let token = self.config.directory.token()?;
+        let token = self.config.token()?;
         let config = self.config.replica_config(&token, primary, self.membership.boot);
         let Some(config) = config.mirror else { return Ok(false) };
         match mirror::follow_chosen(&config, namespaces) {
@@ -408,7 +502,12 @@ impl Node {
         let node = &self.config.node;
         let void = |view: &View| {
             info!(node, old, why, term = view.term, "this node was chosen to be primary");
-            Authority::void(&RunDirectory(self.config.directory.run()))
+            match self.config.lease() {
+                Some(length) => {
+                    hosts::outwait(&self.membership, (seen.primary, length), || self.current.ends())
+                }
+                None => Authority::void(&RunDirectory(self.config.directory.run())),
+            }
         };
         let take_up = |view: &View| {
             let chosen = began.elapsed();
@@ -416,11 +515,18 @@ impl Node {
                 .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
             Ok((view.clone(), attached, chosen))
         };
-        let promoted = promote(&self.membership, (seen, term_of_clock()), void, take_up)?;
+        let promoted = match promote(&self.membership, (seen, term_of_clock()), void, take_up) {
+            Err(error) if error.kind() == ErrorKind::Superseded => {
+                warn!(node, %error, "this node begins anew");
+                return Ok(Watched::Lost);
+            }
+            promoted => promoted?,
+        };
         let Some((view, attached, chosen)) = promoted else { return Ok(Watched::Well) };
-        let config = self.config.primary_config(&self.config.directory.token()?, self.reserved.address());
-        let prepared =
-            primary::prepare(&config, &self.membership, &view, self.reserved.try_clone()?, Some(attached))?;
+        let config = self.config.primary_config(&self.config.token()?, self.reserved.address());
+        let lease = self.config.lease().map(|length| Lease::of_primary(&self.membership, length));
+        let reserved = self.reserved.try_clone()?;
+        let prepared = primary::prepare(&config, &self.membership, (&view, lease), reserved, Some(attached))?;
         let Some(replica) = self.current.succeed(|| prepared.take_over())? else { return Ok(Watched::Well) };
         *self.role.lock().expect("no panic under this lock") = Role::Primary;
         let (chosen_ms, ms) = (chosen.as_millis() as u64, began.elapsed().as_millis() as u64);
@@ -464,11 +570,12 @@ fn begin_cluster(
     server.all_namespaces()?;
     // Only one node at a time opens the socket of a term in the run directory that all share: the one that is
     // in the view.
+    let lease = config.lease().map(Lease::begin);
     let (has_begun, _) = membership.change(|there| there.is_none().then(|| view.clone()))?;
     if !has_begun {
         return Ok(None);
     }
-    primary::prepare(&server, membership, &view, reserved.try_clone()?, None)?.serve().map(Some)
+    primary::prepare(&server, membership, (&view, lease), reserved.try_clone()?, None)?.serve().map(Some)
 }
 
 /// An error if a node is configured for another cluster than there is.

@@ -11,6 +11,7 @@ use kelix_shard::replicas;
 use kelix_snapshot::NamespaceDescription;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 
+use super::hosts::Lease;
 use super::replication::{BETWEEN_TRIES, Replication};
 use crate::authority::Authority;
 use crate::current::Serving;
@@ -63,7 +64,7 @@ impl Past {
 pub(super) fn prepare(
     config: &ServerConfig,
     membership: &Arc<Membership>,
-    view: &View,
+    (view, lease): (&View, Option<Lease>),
     reserved: Reserved,
     attached: Option<Vec<Attached>>,
 ) -> Result<Prepared> {
@@ -71,6 +72,9 @@ pub(super) fn prepare(
     check_access(config)?;
     let past = attached.map(|attached| Past::of(attached, &configured)).transpose()?;
     let authority = Arc::new(Authority::prepare_member(RunDirectory(config.directory.clone()))?);
+    if let Some(lease) = lease {
+        authority.lease(lease);
+    }
     let (news, received) = channel();
     let log = ShardsLog::of_replicas(view.in_sync.len() - 1, &authority);
     let batches = log.control.clone();

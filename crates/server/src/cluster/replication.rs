@@ -56,6 +56,10 @@ impl replicas::Primary for Shared {
         self.authority.in_force()
     }
 
+    fn counts(&self) -> bool {
+        self.authority.counts()
+    }
+
     fn is_over(&self) -> bool {
         self.feeds.is_over()
     }

@@ -18,6 +18,8 @@ pub struct Look {
     pub silent_ns: u64,
     /// For how long a primary may say nothing.
     pub suspect_ns: u64,
+    /// How long one that was just chosen may have to wait before it serves.
+    pub wait_ns: u64,
 }
 
 /// What a replica is to do.
@@ -39,7 +41,7 @@ pub fn look_after(
     lives: impl FnOnce(u64) -> bool,
     follow: impl FnOnce() -> Result<bool>,
 ) -> Result<Looked> {
-    let Look { followed, is_lost, silent_ns, suspect_ns } = look;
+    let Look { followed, is_lost, silent_ns, suspect_ns, wait_ns } = look;
     let is_in_sync = view.is_in_sync(own);
     if view.primary != followed && !is_in_sync {
         // Another one was chosen, and does without this one.
@@ -52,7 +54,8 @@ pub fn look_after(
         return Ok(Looked::Promote("it hands over"));
     }
     let has_ended = !lives(view.primary);
-    let patience_ns = if view.primary == followed { suspect_ns } else { suspect_ns * CHOSEN_TIMES };
+    let chosen_ns = wait_ns + suspect_ns * CHOSEN_TIMES;
+    let patience_ns = if view.primary == followed { suspect_ns } else { chosen_ns };
     if is_in_sync && (has_ended || silent_ns > patience_ns) {
         let why = if has_ended { "its process has ended" } else { "it says nothing" };
         return Ok(Looked::Promote(why));

@@ -46,6 +46,10 @@ pub trait Primary {
     fn expect_none(&self);
     /// Whether what it answers counts.
     fn in_force(&self) -> bool;
+    /// Whether what it does counts now: it is in force, and so is its lease, if it has one.
+    fn counts(&self) -> bool {
+        self.in_force()
+    }
     /// Whether it ends.
     fn is_over(&self) -> bool;
     /// The time.
@@ -335,7 +339,7 @@ impl Replication {
     fn advance(&self, primary: &impl Primary, required: &[Replica], namespace: usize) {
         // What is placed is looked at before: whoever has taken over since has all of it, or has closed the
         // way on which it would have been placed.
-        let counts = self.are_enough(required) && primary.in_force();
+        let counts = self.are_enough(required) && primary.counts();
         if self.control.counts_at_once() || !counts {
             return;
         }
