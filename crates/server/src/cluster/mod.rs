@@ -41,6 +41,7 @@ use crate::authority::Authority;
 use crate::current::{Current, Statistics, Stopper};
 use crate::listening::Reserved;
 use crate::mirror::{self, FeedFabric, MirrorConfig, ReplicaConfig};
+use crate::namespace::{NamespaceConfig, Rights, Who};
 use crate::server::{Server, ServerConfig, Token, random_u64};
 use crate::shard_thread::ShardHandle;
 use crate::store::term_of_clock;
@@ -150,6 +151,17 @@ impl Silence {
     }
 }
 
+/// The name of the token by which nodes know each other, in rights. No token of a file has such a name, which
+/// ends there at the first space.
+const NODES: &str = "nodes of the cluster";
+
+/// Rights by which the other nodes may read as well: a replica has all namespaces.
+fn of_nodes(rights: &Rights) -> Rights {
+    let mut rights = rights.clone();
+    rights.readers.push(Who::Token(NODES.into()));
+    rights
+}
+
 fn unavailable(context: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unavailable, "join cluster", context.into())
 }
@@ -193,10 +205,14 @@ impl NodeConfig {
 
     fn primary_config(&self, token: &str, address: SocketAddr) -> ServerConfig {
         let others = self.hosts.iter().flat_map(|hosts| hosts.tokens.iter().cloned());
+        let namespaces = self.server.namespaces.iter();
+        let namespaces = namespaces.map(|of| NamespaceConfig { rights: of_nodes(&of.rights), ..of.clone() });
         ServerConfig {
             directory: self.directory.run(),
             listen: Some(address),
-            tokens: [Token { name: String::new(), word: token.into() }].into_iter().chain(others).collect(),
+            tokens: [Token { name: NODES.into(), word: token.into() }].into_iter().chain(others).collect(),
+            rights: of_nodes(&self.server.rights),
+            namespaces: namespaces.collect(),
             snapshots: None,
             wal: None,
             mirror: None,

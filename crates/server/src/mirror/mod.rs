@@ -338,8 +338,10 @@ fn show(
     let (primary, lineage) = (attached.writes_go_to.clone(), attached.lineage);
     let mirrored = Mirrored { primary, lineage, standing: standing.clone() };
     let (name, view, life) = (attached.name.clone(), attached.view.clone(), attached.life);
-    let mut namespace =
-        Namespace::of_mirror((name, config.rights.clone()), (view, life), handles, first_in_agent, mirrored);
+    // A replica knows who may read what it may come to serve.
+    let known = config.namespaces.iter().find(|of| of.name == name);
+    let rights = known.map_or(&config.rights, |of| &of.rights).clone();
+    let mut namespace = Namespace::of_mirror((name, rights), (view, life), handles, first_in_agent, mirrored);
     namespace.is_cache = is_cache;
     let thread = MirrorThread {
         attached,
