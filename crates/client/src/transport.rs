@@ -388,15 +388,16 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.ways.is_direct
     }
 
-    /// The word of a shard that counts what comes into force and what is dropped, if it is within reach of
-    /// loads.
+    /// What changes with each generation of a shard that comes into force or is dropped, if it is within
+    /// reach of loads: a word that counts these, and the term of the image, since each image counts anew.
     #[inline]
     pub fn generations_word(&self, shard: usize) -> Option<u64> {
-        let map = match &self.shards[shard].reader.direct {
+        let reader = &self.shards[shard].reader;
+        let map = match &reader.direct {
             Some(direct) => direct.map.view(),
             None => self.map_at_hand(shard)?.view(),
         };
-        Some(map.words(GENERATIONS, 1)?.load_acquire(0))
+        Some(map.words(GENERATIONS, 1)?.load_acquire(0) ^ reader.term.rotate_left(32))
     }
 
     /// What is known of a shard.
