@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kelix_fabric::Clock;
 use kelix_types::limits::{DATASET_TABLES_MAX, FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, TABLES_MAX};
-use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
+use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::generation::{
     BuildRefusal, LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables, encode_tables,
 };
@@ -72,6 +72,11 @@ pub struct Built {
 }
 
 /// A generation that is being built. Dropped without [`Build::finish`], it leaves nothing behind.
+///
+/// It goes with the connection over which it began. Where that is lost, as when another node of a cluster
+/// takes over, the generation is given up, and calls end with [`ErrorKind::ViewExpired`], whose `retry` says
+/// that the build can be begun anew; what was in force stays in force. An answer of [`Build::finish`] that
+/// was lost is asked for again: the generation is in force then exactly if that returns `Ok`.
 pub struct Build<'s> {
     session: &'s mut Session,
     state: BuildState,
@@ -96,8 +101,10 @@ impl PausedBuild {
 #[derive(Default)]
 struct BuildState {
     dataset: String,
-    /// The life of the store that it is of.
+    /// The life of the store that it is of, and how many connections the session had before the one over
+    /// which it was begun: it goes with that one.
     life: u64,
+    ways: u32,
     tables: Vec<LoadedTable>,
     built: Built,
     /// Items that are not sent yet, by table and shard.
@@ -147,10 +154,25 @@ impl<'s> Build<'s> {
         dataset: &str,
         tables: &[NewTable<'_>],
     ) -> Result<Build<'s>> {
-        Build::begin_unnamed(session, dataset, tables).map_err(|error| error.of(OPERATION))
+        loop {
+            let state = Build::begin_state(session, dataset, tables).map_err(|error| error.of(OPERATION))?;
+            let mut begun = Build { session: &mut *session, state };
+            let met = begun.meet_others();
+            let has_lost_connection = begun.has_lost_connection();
+            match met {
+                Ok(()) => {
+                    let PausedBuild { state } = begun.pause();
+                    return Ok(Build { session, state });
+                }
+                // It is given up, and nothing is in it yet: another one is as good.
+                Err(_) if has_lost_connection => mark!("build begun once more"),
+                Err(error) => return Err(error.of(OPERATION)),
+            }
+        }
     }
 
-    fn begin_unnamed(session: &'s mut Session, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'s>> {
+    /// Has the server begin a generation.
+    fn begin_state(session: &mut Session, dataset: &str, tables: &[NewTable<'_>]) -> Result<BuildState> {
         check_name(dataset)?;
         tables.iter().try_for_each(|table| check_name(table.name))?;
         if tables.len() > DATASET_TABLES_MAX {
@@ -183,15 +205,14 @@ impl<'s> Build<'s> {
         let state = BuildState {
             dataset: dataset.to_string(),
             life: session.engine.transport.handles(),
+            ways: session.engine.connection.ways,
             built: Built { generation: answer.version, ..Built::default() },
             packed: vec![Vec::new(); tables.len() * session.engine.transport.shards()],
             writing: Writing::of(tables.len()),
             tables,
             ..BuildState::default()
         };
-        let mut build = Build { session, state };
-        build.meet_others()?;
-        Ok(build)
+        Ok(state)
     }
 
     /// Sets the build aside, so that its session can do something else until [`PausedBuild::resume`].
@@ -215,10 +236,38 @@ impl<'s> Build<'s> {
                     check_answer(&answer)?;
                     break;
                 }
+                if self.has_lost_connection() {
+                    // The shards are not told of it any more.
+                    return Err(self.given_up());
+                }
                 self.wait_for_shards(&mut patience)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the connection is lost over which the generation was begun, and the generation with it: the
+    /// server, or the one that goes on in its place, has given it up.
+    fn has_lost_connection(&self) -> bool {
+        self.session.engine.connection.ways != self.state.ways
+    }
+
+    fn given_up(&self) -> Error {
+        let dataset = &self.state.dataset;
+        let why = match self.has_lost_connection() {
+            true => "the connection over which it began is lost, as where another server takes over",
+            false => "it has taken too long while clients who write had to wait",
+        };
+        let context = format!(
+            "the generation of \"{dataset}\" that was built is given up, since {why}: begin the build anew"
+        );
+        Error::unnamed(ErrorKind::ViewExpired, context).with_retry(true)
+    }
+
+    /// The error of a build, which says what to do about it.
+    fn explain(&self, error: Error) -> Error {
+        let error = if error.kind() == ErrorKind::ViewExpired { self.given_up() } else { error };
+        error.of(OPERATION)
     }
 
     /// Waits a little for what shards tell each other; an error, if that has lasted too long.
@@ -243,7 +292,7 @@ impl<'s> Build<'s> {
         let key = key.as_ref();
         let item = Packed { key, body: value, attributes: false, expiry: None, client_flags: 0 };
         let packed = self.pack(index, item, value.len(), |body| body.copy_from_slice(value));
-        packed.map_err(|error| error.of(OPERATION))
+        packed.map_err(|error| self.explain(error))
     }
 
     /// Puts an item with attributes and links. Targets of links may come later. [`Build::item`] does the same
@@ -335,7 +384,7 @@ impl<'s> Build<'s> {
         let mut build = self;
         // What clients wrote last into the generation before is not on a mirror yet.
         build.session.engine.transport.read_at_primary_only(true);
-        let built = build.put_in_force().map_err(|error| error.of(OPERATION));
+        let built = build.put_in_force().map_err(|error| build.explain(error));
         build.session.engine.transport.read_at_primary_only(false);
         built
     }

@@ -7,7 +7,7 @@ use kelix_types::{Error, NameId, Result};
 use kelix_wire::Expiry;
 use kelix_wire::generation::{LoadedTable, NewItem as Packed};
 
-use super::{Build, BuildState, OPERATION};
+use super::{Build, BuildState};
 use crate::Table;
 use crate::item::{ends_at, ends_in};
 use crate::key::Key;
@@ -128,7 +128,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
     pub fn end(self) -> Result<()> {
         let ItemWriter { build, index, key, expiry, flags: client_flags, wrong } = self;
         if let Some(error) = wrong {
-            return Err(error.of(OPERATION));
+            return Err(build.explain(error));
         }
         let section = std::mem::take(&mut build.state.writing.section);
         let attributes = section.plain().is_none();
@@ -138,7 +138,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
             None => build.pack(index, item, section.section_bytes(), |body| section.write(body)),
         };
         build.state.writing.section = section;
-        packed.map_err(|error| error.of(OPERATION))
+        packed.map_err(|error| build.explain(error))
     }
 
     #[cold]
