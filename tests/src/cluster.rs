@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use kelix::{Address, Client, ConnectOptions, Credentials, Session, SessionOptions};
+use kelix::{Address, Client, ConnectOptions, Credentials, Path, Session, SessionOptions};
 use kelix_register::View;
 use kelix_server::ClusterDirectory;
 
@@ -45,7 +45,10 @@ impl Cluster {
     pub fn begin(&mut self, node: usize) {
         let name = node.to_string();
         let mut command = self.kelix(&["serve", "--cluster", "local", "--node", &name, "--log", "info"]);
-        command.args(["--memory", "512M"]).args(&self.options);
+        if !self.options.iter().any(|option| option == "--memory") {
+            command.args(["--memory", "512M"]);
+        }
+        command.args(&self.options);
         if node == self.nodes.len() {
             self.nodes.push(None);
         }
@@ -126,19 +129,40 @@ impl Cluster {
     /// A session of a program that asks for nothing special.
     #[track_caller]
     pub fn usual_session(&self) -> Session {
-        let patience = ConnectOptions::default().retry_for(IN_SYNC_WITHIN);
-        let address = Address::Directory(self.directory.run());
-        let client = Client::connect_within(&address, Credentials::default(), patience).expect("a primary");
-        client.session_with(SessionOptions::default()).expect("a session")
+        self.session_of("", SessionOptions::default())
+    }
+
+    /// The same which asks for whatever it reads.
+    #[track_caller]
+    pub fn session_by_message(&self) -> Session {
+        self.session_with(SessionOptions::default().path(Path::Message))
+    }
+
+    /// A session that asks nobody again.
+    #[track_caller]
+    pub fn brief_session(&self) -> Session {
+        self.session_of("", SessionOptions::default().retry_for(Duration::ZERO))
+    }
+
+    /// A session that goes on, in another namespace.
+    #[track_caller]
+    pub fn session_in(&self, namespace: &str) -> Session {
+        self.session_of(namespace, SessionOptions::default().retry_for(IN_SYNC_WITHIN))
     }
 
     /// The same with options.
     #[track_caller]
     pub fn session_with(&self, options: SessionOptions) -> Session {
+        self.session_of("", options.retry_for(IN_SYNC_WITHIN))
+    }
+
+    #[track_caller]
+    fn session_of(&self, namespace: &str, options: SessionOptions) -> Session {
         // A node is in the view some moments before it serves.
         let patience = ConnectOptions::default().retry_for(IN_SYNC_WITHIN);
         let address = Address::Directory(self.directory.run());
-        let client = Client::connect_within(&address, Credentials::default(), patience).expect("a primary");
-        client.session_with(options.retry_for(IN_SYNC_WITHIN)).expect("a session")
+        let credentials = Credentials::default().namespace(namespace);
+        let client = Client::connect_within(&address, credentials, patience).expect("a primary");
+        client.session_with(options).expect("a session")
     }
 }
