@@ -15,7 +15,7 @@ use crate::{RunDir, until_told};
 /// How long nodes may take to be in sync, and to be chosen.
 const WITHIN: Duration = Duration::from_secs(60);
 const CLUSTER: &str = "prod";
-const TOKEN: &str = "a word that nodes and clients of this test know";
+const TOKEN: &str = "a-word-that-nodes-and-clients-know";
 
 /// A node, with all that its host has of it.
 struct Node {

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kelix::{Effect, ErrorKind, NewItem, Scan, Session, SessionOptions, Table, TableKind};
+use kelix::{Effect, ErrorKind, NewItem, Scan, SessionOptions, TableKind};
 use kelix_tests::cluster::Cluster;
 use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::ledger::{Ledger, Tables};

@@ -61,15 +61,6 @@ fn who_reads_beside_a_primary_that_stands_still_reads_nothing_old() {
     assert_eq!(read_count(&mut near, table), 0);
     hosts.node(primary).stop_still();
     let acknowledged = Arc::<AtomicU64>::default();
-    let told = acknowledged.clone();
-    let mut far = hosts.session();
-    let writer = std::thread::spawn(move || {
-        let table = far.table("counts").unwrap();
-        for count in 1..=500u64 {
-            far.put(table, b"count", &count.to_le_bytes()).unwrap();
-            told.store(count, Ordering::SeqCst);
-        }
-    });
     // The old host's reader meets the end of the lease in the middle of its reads, and then nobody who answers there.
     let mut straight = 0u64;
     let waits = std::thread::spawn({
@@ -84,6 +75,15 @@ fn who_reads_beside_a_primary_that_stands_still_reads_nothing_old() {
                 }
                 straight += 1;
             }
+        }
+    });
+    let told = acknowledged.clone();
+    let mut far = hosts.session();
+    let writer = std::thread::spawn(move || {
+        let table = far.table("counts").unwrap();
+        for count in 1..=500u64 {
+            far.put(table, b"count", &count.to_le_bytes()).unwrap();
+            told.store(count, Ordering::SeqCst);
         }
     });
     writer.join().unwrap();

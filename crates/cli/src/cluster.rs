@@ -22,7 +22,13 @@ use crate::units::{parse_lag, parse_size, within};
 use crate::{Exit, Failure};
 
 /// The cluster that is meant where none is named.
-pub(crate) const USUAL: &str = "local";
+const USUAL: &str = "local";
+/// The cluster that is meant: also by a node, which is told no other options of clients by variables.
+pub(crate) fn named(context: &Context) -> String {
+    let set = || std::env::var("KELIX_CLUSTER").ok().filter(|name| !name.is_empty());
+    context.cluster.clone().or_else(set).unwrap_or_else(|| USUAL.into())
+}
+
 /// How long nodes may take to begin, and to end.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
@@ -238,7 +244,7 @@ impl Place {
 }
 
 pub(crate) fn run(context: &Context, command: &ClusterCommand) -> Result<(), Failure> {
-    let name = context.cluster.as_deref().unwrap_or(USUAL);
+    let name = &named(context);
     let register = match command {
         ClusterCommand::Status(args) => Some(&args.register),
         ClusterCommand::Handover(args) => Some(&args.register),

@@ -90,7 +90,8 @@ struct Cli {
     /// /tmp/kelix-UID]
     #[arg(long, global = true, help_heading = "Server", value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// A server that listens over TCP, instead of a run directory
+    /// A server that listens over TCP, instead of a run directory; of a cluster on several hosts all nodes, with
+    /// commas between
     #[arg(long, global = true, help_heading = "Server", value_name = "HOST:PORT", conflicts_with = "dir")]
     server: Option<String>,
     /// A cluster on this host, instead of a run directory: its primary, whichever node that is. See kelix

@@ -20,7 +20,7 @@ use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::flag::register_conditional_shutdown;
 use tracing::info;
 
-use crate::cluster::USUAL;
+use crate::cluster::named;
 use crate::context::Context;
 use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs};
@@ -57,7 +57,7 @@ pub(crate) fn run(
     server: ServerConfig,
     log: &LogArgs,
 ) -> Result<(), Failure> {
-    let directory = ClusterDirectory::of(context.cluster.as_deref().unwrap_or(USUAL))?;
+    let directory = ClusterDirectory::of(&named(context))?;
     let signals = watch_signals("serve", &[SIGHUP])?;
     let log = Log::begin(log)?;
     end_on_panic();

@@ -26,7 +26,7 @@ use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::cluster::{RegisterArgs, USUAL};
+use crate::cluster::{RegisterArgs, named};
 use crate::context::{Context, plural, say};
 use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs, LogFile};
@@ -184,7 +184,7 @@ fn hosts(
     args: &ServeArgs,
     (node, server): (&str, &ServerConfig),
 ) -> Result<Option<HostsConfig>, Failure> {
-    let cluster = context.cluster.as_deref().unwrap_or(USUAL);
+    let cluster = &named(context);
     let Some(zookeeper) = args.register.options_of(cluster, node)? else {
         if args.listen.is_some() || args.tokens.is_some() {
             let context =
