@@ -119,8 +119,16 @@ impl Load {
     }
 }
 
+/// Why another node becomes primary.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Killed,
+    Stopped,
+    HandedOver,
+}
+
 /// The longest time in which nothing was written, in milliseconds, of each failover.
-fn fail_over(nodes: &mut Nodes, load: &Load, times: usize, stops: bool) -> Result<Vec<f64>, String> {
+fn fail_over(nodes: &mut Nodes, load: &Load, times: usize, why: Why) -> Result<Vec<f64>, String> {
     let mut gaps = Vec::new();
     for failover in 0..times {
         progress::show(&format!("failover {} of {times}", failover + 1));
@@ -128,17 +136,17 @@ fn fail_over(nodes: &mut Nodes, load: &Load, times: usize, stops: bool) -> Resul
         std::thread::sleep(WELL);
         let primary = nodes.primary()?;
         load.gap_ns.store(0, Ordering::Relaxed);
-        if stops {
-            nodes.signal(primary, Signal::STOP)?;
-        } else {
-            nodes.kill(primary)?;
+        match why {
+            Why::Killed => nodes.kill(primary)?,
+            Why::Stopped => nodes.signal(primary, Signal::STOP)?,
+            Why::HandedOver => nodes.hand_over()?,
         }
         load.wait_for_more(100)?;
         gaps.push(load.gap_ns.load(Ordering::Relaxed) as f64 / 1e6);
-        if stops {
-            nodes.signal(primary, Signal::CONT)?;
-        } else {
-            nodes.begin(primary)?;
+        match why {
+            Why::Killed => nodes.begin(primary)?,
+            Why::Stopped => nodes.signal(primary, Signal::CONT)?,
+            Why::HandedOver => {}
         }
     }
     Ok(gaps)
@@ -153,8 +161,9 @@ pub(super) fn rows(size: Size) -> Result<Vec<Row>, String> {
     let times = size.choose(FULL, SMALL);
     let mut nodes = Nodes::start("failover", 3, memory_for(size.records))?;
     let load = Load::start(&nodes)?;
-    let killed = fail_over(&mut nodes, &load, times, false)?;
-    let stopped = fail_over(&mut nodes, &load, times, true)?;
+    let killed = fail_over(&mut nodes, &load, times, Why::Killed)?;
+    let stopped = fail_over(&mut nodes, &load, times, Why::Stopped)?;
+    let handed_over = fail_over(&mut nodes, &load, times, Why::HandedOver)?;
     nodes.wait_until_in_sync(3)?;
     let written = load.written();
     let (lost, stale) = load.end()?;
@@ -176,6 +185,7 @@ pub(super) fn rows(size: Size) -> Result<Vec<Row>, String> {
             750.0,
             &stopped,
         ),
+        row("handover", "the same when it hands over, which nobody has to suspect", 10.0, &handed_over),
         Row {
             note,
             ..told(

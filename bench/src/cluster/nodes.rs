@@ -42,24 +42,23 @@ impl Nodes {
         self.home.path("")
     }
 
-    /// Starts a node.
-    pub fn begin(&mut self, node: usize) -> Result<(), String> {
-        let program = kelix_program::beside("kelix").map_err(text)?;
-        let mut command = Command::new(program);
+    /// `kelix` with arguments, about this cluster.
+    fn kelix(&self, arguments: &[&str]) -> Result<Command, String> {
+        let mut command = Command::new(kelix_program::beside("kelix").map_err(text)?);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
         {
             command.env_remove(name);
         }
+        command.env("XDG_STATE_HOME", self.folder()).args(arguments).args(["--cluster", "bench", "--config"]);
+        command.arg(self.home.path("config.toml")).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// Starts a node.
+    pub fn begin(&mut self, node: usize) -> Result<(), String> {
         let errors = File::create(self.home.path(&format!("errors-{node}"))).map_err(text)?;
-        command
-            .env("XDG_STATE_HOME", self.folder())
-            .args(["serve", "--cluster", "bench", "--node", &node.to_string(), "--no-pin"])
-            .args(["--memory", &self.memory_bytes.to_string()])
-            .arg("--config")
-            .arg(self.home.path("config.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(errors);
+        let mut command = self.kelix(&["serve", "--node", &node.to_string(), "--no-pin"])?;
+        command.args(["--memory", &self.memory_bytes.to_string()]).stdout(Stdio::null()).stderr(errors);
         self.running[node] = Some(command.spawn().map_err(|error| format!("cannot start a node: {error}"))?);
         Ok(())
     }
@@ -101,6 +100,15 @@ impl Nodes {
         child.wait().map_err(text)?;
         self.running[node] = None;
         Ok(())
+    }
+
+    /// Has another node be primary, as somebody would who is about to end the one that is.
+    pub fn hand_over(&self) -> Result<(), String> {
+        let done = self.kelix(&["cluster", "handover"])?.output().map_err(text)?;
+        match done.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+        }
     }
 
     /// Sends a signal to a node.

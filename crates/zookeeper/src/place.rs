@@ -1,10 +1,14 @@
 //! Where a server is, and how a program is begun there.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// The ports that ZooKeeper has where nobody says others.
 const USUAL_PORTS: [u16; 3] = [2181, 2888, 3888];
+/// The ports of servers on loopback.
+const OWN_PORTS: Range<u16> = 2181..9981;
 
 /// Where a server is to be.
 ///
@@ -32,19 +36,30 @@ impl Place {
         Place { address, ports: USUAL_PORTS, within }
     }
 
-    /// Places on loopback whose ports nobody uses. Nobody else is likely to take them before the servers do.
+    /// Places on loopback whose ports nobody uses, for servers that may be killed and begun again.
+    ///
+    /// The address is this process' own, and the ports are below those that the system gives to whoever asks
+    /// for any: else a connection, also one that is tried while a server does not run, could take its port.
     ///
     /// # Errors
     ///
-    /// Those of the system, which may have no port left.
+    /// That of the last port, where too few are free.
     pub fn on_loopback(count: usize) -> std::io::Result<Vec<Place>> {
-        // All of them are held until all of them are known, so that no port comes twice.
-        let held = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let held: Vec<TcpListener> = (0..3 * count).map(|_| held()).collect::<std::io::Result<_>>()?;
-        let port = |socket: &TcpListener| Ok(socket.local_addr()?.port());
-        let ports: Vec<u16> = held.iter().map(port).collect::<std::io::Result<_>>()?;
-        let place = |ports: &[u16; 3]| Place { ports: *ports, ..Place::new(Ipv4Addr::LOCALHOST, &[]) };
-        Ok(ports.chunks(3).filter_map(|ports| ports.try_into().ok()).map(place).collect())
+        static NEXT: AtomicU16 = AtomicU16::new(OWN_PORTS.start);
+        let [_, high, middle, low] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, 64 + high % 64, middle, low);
+        let mut places = Vec::with_capacity(count);
+        while places.len() < count {
+            let first = NEXT.fetch_add(3, Ordering::Relaxed);
+            let ports = [first, first + 1, first + 2];
+            let free = ports.iter().try_for_each(|port| TcpListener::bind((address, *port)).map(drop));
+            match free {
+                Ok(()) => places.push(Place { ports, ..Place::new(address, &[]) }),
+                Err(error) if first >= OWN_PORTS.end => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(places)
     }
 
     /// HOST:PORT for clients.
