@@ -210,7 +210,7 @@ fn rows_of_mirrors() -> Vec<String> {
 
 fn rows_of_cluster() -> Vec<String> {
     let costs = ["repl_put_1", "repl_put_2", "repl_rate_1", "cluster_get_dep", "cluster_get_indep"];
-    let others = ["redis_wait", "redis_wait_rate", "failover_kill", "failover_stop", "lost"];
+    let others = ["redis_wait", "redis_wait_rate", "failover_kill", "failover_stop", "handover", "lost"];
     costs.into_iter().chain(others).map(String::from).collect()
 }
 

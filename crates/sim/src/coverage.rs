@@ -113,8 +113,7 @@ pub const WANTED: [&str; 103] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 12] = [
-    "build begun once more",
+const RARE: [&str; 11] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",

@@ -350,7 +350,6 @@ impl Mirror {
             segments: shown.segments.clone(),
             joins: shown.joins.clone(),
             feeds: Rc::default(),
-            commands: Rc::default(),
         });
         let server = Server {
             term: images.term,
@@ -361,7 +360,6 @@ impl Mirror {
             authority: self.authority.clone(),
             shards: shards.collect(),
             log: None,
-            commits: false,
             connections: Rc::default(),
             mirror: Rc::default(),
         };
