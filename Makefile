@@ -15,7 +15,7 @@ DIST = $(or $(CARGO_TARGET_DIR),target)/dist
 SIM_FLAGS = --cfg kelix_sim
 SIM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/sim
 # Model tests are built apart too: in them all shared memory is loom's.
-LOOM_FLAGS = --cfg loom
+LOOM_FLAGS = --cfg kelix_loom
 LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.

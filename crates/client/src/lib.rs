@@ -64,7 +64,7 @@ mod key;
 mod links;
 #[cfg(feature = "measure")]
 pub mod measure;
-#[cfg(all(test, loom))]
+#[cfg(all(test, kelix_loom))]
 mod model;
 mod ordered;
 mod pointers;

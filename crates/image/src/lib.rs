@@ -17,7 +17,7 @@ mod header;
 mod item;
 mod layout;
 mod map;
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 pub mod model;
 mod pages;
 mod replica;

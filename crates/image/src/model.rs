@@ -1,5 +1,5 @@
 //! Model tests: production code, run through all its interleavings and all orders that the language's memory
-//! model allows, by loom. Only built with `--cfg loom`.
+//! model allows, by loom. Only built with `--cfg kelix_loom`.
 //!
 //! A model makes its world in ordinary memory, then names the words that its threads share ([`share`]). From
 //! there on each access of [`Words`] to these words, and each fence, is loom's. All other words stay ordinary

@@ -23,10 +23,10 @@ compile_error!(
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
-#[cfg(not(loom))]
+#[cfg(not(kelix_loom))]
 use std::sync::atomic::{AtomicU64, fence};
 
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 use crate::model::{AtomicU64, fence};
 
 /// Where a simulator comes in: before each access to a single word of shared memory it may let others go on.
@@ -232,7 +232,7 @@ impl<'a> Words<'a> {
     #[inline(always)]
     fn copy_long_out(self, at: usize, into: &mut [u8]) -> usize {
         const LONG: usize = 16 << 10;
-        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
         if into.len() >= LONG && at % 8 == 0 {
             let lines = into.len() / 64;
             // SAFETY: the caller checked that so many bytes are in view; they are whole words.
@@ -250,7 +250,7 @@ impl<'a> Words<'a> {
         if self.count < 8 {
             return None;
         }
-        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
         {
             use std::arch::x86_64::*;
             // SAFETY: SSE2 is part of x86-64, and the loads are inside the eight words.
@@ -265,7 +265,7 @@ impl<'a> Words<'a> {
             let found = found & 0x5554;
             if found == 0 { None } else { Some(found.trailing_zeros() as usize / 2) }
         }
-        #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
         (1..8).find(|at| self.load(*at) >> 48 == u64::from(wanted))
     }
 
@@ -342,7 +342,7 @@ pub fn full_fence() {
 
 #[inline]
 fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
     {
         use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address has no effect a program can observe.
@@ -354,7 +354,7 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
             }
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
     let _ = line;
 }
 
@@ -363,7 +363,7 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
 ///
 /// # Safety
 /// These 16 bytes are mapped.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
 #[inline(always)]
 unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64::__m128i {
     let pair;
@@ -386,7 +386,7 @@ unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64:
 /// The words that hold them are mapped.
 #[inline(always)]
 unsafe fn load_unaligned(from: *const u8) -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
     {
         let bytes;
         // SAFETY: a load from mapped memory, in assembly as in `load_pair`.
@@ -399,7 +399,7 @@ unsafe fn load_unaligned(from: *const u8) -> u64 {
         }
         bytes
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
     {
         let beyond = from.addr() % 8;
         moment!(Load);
@@ -418,7 +418,7 @@ unsafe fn load_unaligned(from: *const u8) -> u64 {
 /// As for `load_unaligned`.
 #[inline(always)]
 unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
     {
         let pair: std::arch::x86_64::__m128i;
         // SAFETY: a load from mapped memory, in assembly as in `load_pair`; any bytes are an array of bytes.
@@ -431,7 +431,7 @@ unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
             std::mem::transmute(pair)
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
     {
         let mut bytes = [0; 16];
         // SAFETY: as promised by the caller.
@@ -446,7 +446,7 @@ unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
 ///
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
 #[inline(always)]
 unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_storeu_si128;
@@ -474,7 +474,7 @@ unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: 
 ///
 /// # Safety
 /// Both ranges are mapped, the source aligned to 8 bytes, the destination private, and they do not overlap.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
 #[inline(never)]
 unsafe fn copy_lines_from_shared(mut from: *const u64, mut into: *mut u8, lines: usize) {
     use std::arch::x86_64::_mm_storeu_si128;
@@ -498,7 +498,7 @@ unsafe fn copy_lines_from_shared(mut from: *const u64, mut into: *mut u8, lines:
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they
 /// do not overlap.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
 #[inline(always)]
 unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_loadu_si128;
@@ -524,7 +524,7 @@ unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: us
 ///
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
 #[inline]
 unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
@@ -539,7 +539,7 @@ unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they
 /// do not overlap.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
 #[inline]
 unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
@@ -552,7 +552,7 @@ unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
 /// Which of eight private words have `wanted` in the upper half under `mask`, as a bit mask.
 #[inline(always)]
 pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
     {
         use std::arch::x86_64::*;
         // SAFETY: SSE2 is part of x86-64, and the loads are unaligned ones inside the array.
@@ -566,7 +566,7 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
             equal(0) | equal(4) << 4
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
     {
         let equal = |word: u64| (word >> 32) as u32 & mask == wanted;
         (0..8).fold(0, |found, at| found | u8::from(equal(words[at])) << at)
@@ -576,7 +576,7 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
 /// Which of sixteen bytes, the lowest of `low` first, are `wanted`, as a bit mask.
 #[inline(always)]
 pub fn match_bytes([low, high]: [u64; 2], wanted: u8) -> u16 {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
     {
         use std::arch::x86_64::*;
         // SAFETY: SSE2 is part of x86-64, and everything stands in registers.
@@ -585,7 +585,7 @@ pub fn match_bytes([low, high]: [u64; 2], wanted: u8) -> u16 {
             _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(wanted as i8))) as u16
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom)))))]
     {
         let bytes = low.to_le_bytes().into_iter().chain(high.to_le_bytes()).enumerate();
         bytes.fold(0, |found, (at, byte)| found | u16::from(byte == wanted) << at)
@@ -596,7 +596,7 @@ pub fn match_bytes([low, high]: [u64; 2], wanted: u8) -> u16 {
 ///
 /// # Safety
 /// Of any processor that has SSE2, as all of x86-64 have.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, kelix_loom))))]
 #[inline(always)]
 unsafe fn upper_halves(
     low: std::arch::x86_64::__m128i,

@@ -343,7 +343,7 @@ impl ShardLog {
     }
 }
 
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 impl ShardLog {
     /// Names the words that several threads use, for model tests.
     pub(crate) fn share(&self) {

@@ -9,7 +9,7 @@
 mod commit;
 pub mod files;
 mod gather;
-#[cfg(all(loom, test))]
+#[cfg(all(kelix_loom, test))]
 mod model;
 mod record;
 mod stream;

@@ -232,7 +232,7 @@ impl Drop for Reader {
     }
 }
 
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 impl Reader {
     /// Names the words that both ends of this follower use, for model tests.
     pub(crate) fn share(&self) {

@@ -266,7 +266,7 @@ fn clear(ring: kelix_image::words::Words<'_>, first: usize, count: usize) {
 const _: () = assert!(mailbox_word::COUNTERS + mailbox_word::COUNTERS_LEN <= mailbox_word::RING);
 const _: () = assert!(RingShape::of_messages(true).frame_words_max() == FRAME_BYTES_MAX as u64 / 8);
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, kelix_loom))]
 mod model;
 
 #[cfg(test)]

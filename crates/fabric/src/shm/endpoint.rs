@@ -164,7 +164,7 @@ impl LocalEndpoint {
     /// Tells peers, and the agent, which core this side is on. Returns what they find.
     pub fn tell_core(&self) -> u64 {
         // Models go the same way each time.
-        let own = if cfg!(loom) { 1 } else { sched_getcpu() as u64 + 1 };
+        let own = if cfg!(kelix_loom) { 1 } else { sched_getcpu() as u64 + 1 };
         let cores = self.own_sleep_words.iter().map(SleepWord::core);
         cores.filter(|core| core.load(0) != own).for_each(|core| core.store(0, own));
         own

@@ -12,15 +12,15 @@
 
 mod endpoint;
 mod memory;
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 pub mod model;
 mod reaper;
 mod rundir;
 mod shelf;
 mod socket;
-#[cfg(not(loom))]
+#[cfg(not(kelix_loom))]
 mod wake;
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 #[path = "bell.rs"]
 mod wake;
 

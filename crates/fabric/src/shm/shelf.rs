@@ -141,7 +141,7 @@ fn leads_to_memory(path: &Path) -> bool {
     fs::read_link(path).and_then(fs::read_link).is_ok_and(|memory| memory == Path::new(&named))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(kelix_loom)))]
 mod tests {
     use super::*;
 

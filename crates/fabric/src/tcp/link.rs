@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-#[cfg(not(loom))]
+#[cfg(not(kelix_loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use kelix_image::has_memory;
-#[cfg(loom)]
+#[cfg(kelix_loom)]
 use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use kelix_image::words::full_fence;
 use kelix_types::Result;

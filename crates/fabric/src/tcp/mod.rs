@@ -31,7 +31,7 @@ mod feed;
 pub(crate) mod frame;
 #[cfg(target_os = "linux")]
 mod link;
-#[cfg(all(loom, test))]
+#[cfg(all(kelix_loom, test))]
 mod model;
 // Some of what these hold is the agent's.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
