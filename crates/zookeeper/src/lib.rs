@@ -28,7 +28,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 pub use self::place::Place;
@@ -43,9 +43,13 @@ const ANSWER_SECONDS: &str = "2";
 const QUESTION: &str = "exec 3<>/dev/tcp/$0/$1 && printf srvr >&3 && cat <&3";
 /// Where Debian has it. Its manifest names what else it needs.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
-/// ZooKeeper's unit of time in milliseconds. A session lasts two of them at least; a follower that is four
-/// behind is given up, and so is a leader that does not answer for four.
+/// ZooKeeper's unit of time in milliseconds. A session lasts two of them at least.
 const TICK_MS: u32 = 500;
+/// For how many of them a leader may say nothing to a follower, and the other way round.
+const SILENCE_TICKS: u32 = 4;
+/// For how many of them a server tries to follow a leader. It may try one that stands still, if an election
+/// begins while another server still follows that one; so an election may take longer by as much.
+const BEGINNING_TICKS: u32 = 6;
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -86,9 +90,9 @@ fn configure(directory: &Path, places: &[Place]) -> std::io::Result<()> {
         fs::write(data.join("myid"), (number + 1).to_string())?;
         let (data, address, port) = (data.display(), place.address, place.ports[0]);
         let settings = format!(
-            "tickTime={TICK_MS}\ninitLimit=20\nsyncLimit=4\ndataDir={data}\npreAllocSize=1024\n\
-             clientPort={port}\nclientPortAddress={address}\nmaxClientCnxns=0\nadmin.enableServer=false\n\
-             4lw.commands.whitelist=srvr\n{peers}"
+            "tickTime={TICK_MS}\ninitLimit={BEGINNING_TICKS}\nsyncLimit={SILENCE_TICKS}\ndataDir={data}\n\
+             preAllocSize=1024\nclientPort={port}\nclientPortAddress={address}\nmaxClientCnxns=0\n\
+             admin.enableServer=false\n4lw.commands.whitelist=srvr\n{peers}"
         );
         fs::write(directory.join(format!("zoo.cfg.{number}")), settings)?;
     }
@@ -164,14 +168,18 @@ impl ZooKeeper {
         self.servers[number].id()
     }
 
-    fn signal(&self, number: usize, signal: Signal) {
+    fn signal(&self, number: usize, signal: Signal) -> Pid {
         let pid = i32::try_from(self.pid(number)).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, signal).expect("a server that was started and not waited for");
+        pid
     }
 
-    /// Stops a server where it is. Its sockets stay, and the system goes on taking what is sent to them.
+    /// Stops a server where it is, and returns when all of its threads stand still. Its sockets stay, and the
+    /// system goes on taking what is sent to them.
     pub fn stop(&self, number: usize) {
-        self.signal(number, Signal::STOP);
+        let pid = self.signal(number, Signal::STOP);
+        // Threads that are on other processors go on for a moment after the signal was sent.
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("a server that has not ended");
     }
 
     /// Has a stopped server go on.
