@@ -32,6 +32,8 @@ pub(crate) fn named(context: &Context) -> String {
 /// How long nodes may take to begin, and to end.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// How long a node may take to begin anew, of which something is asked meanwhile.
+const ANEW_WITHIN: Duration = Duration::from_secs(2);
 /// Between two looks at the view.
 const LOOK_EACH: Duration = Duration::from_millis(20);
 /// Between two pictures of `status --watch`.
@@ -323,7 +325,7 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
     let nodes: Vec<String> = (1..=args.local).map(|node| node.to_string()).collect();
     let mut started = Vec::new();
     for node in &nodes {
-        if cluster.living(node).is_none() {
+        if cluster.living(node).is_none() && !cluster.directory.begins_anew(node) {
             started.push((node, spawn(cluster, node, (args, memory, context.fabric))?));
         }
     }
@@ -453,6 +455,13 @@ fn send(pid: u32, signal: Signal) -> Result<(), Failure> {
 }
 
 fn kill(cluster: &Place, args: &KillArgs) -> Result<(), Failure> {
+    let began = Instant::now();
+    while cluster.living(&args.node).is_none()
+        && cluster.directory.begins_anew(&args.node)
+        && began.elapsed() < ANEW_WITHIN
+    {
+        std::thread::sleep(LOOK_EACH);
+    }
     let Some((pid, _)) = cluster.living(&args.node) else {
         let known = cluster.nodes().join(", ");
         let context = format!("no node {} runs; the cluster has: {known}", args.node);
@@ -486,12 +495,22 @@ fn change(cluster: &Place, change: impl Fn(&View) -> Result<View, Failure>) -> R
 
 /// The boot number of a node that runs and is a member.
 fn boot_of(cluster: &Place, view: &View, node: &str, operation: &str) -> Result<u64, Failure> {
-    let living = cluster.living(node).map(|(_, boot)| boot).filter(|boot| view.member(*boot).is_some());
-    living.ok_or_else(|| {
-        let known = cluster.nodes().join(", ");
-        let context = format!("no node {node} runs; the cluster has: {known}");
-        Failure::new(Exit::NotThere, operation, context)
-    })
+    let (began, known) = (Instant::now(), cluster.nodes());
+    let mut view = view.clone();
+    loop {
+        let living = cluster.living(node).map(|(_, boot)| boot);
+        if let Some(boot) = living.filter(|boot| view.member(*boot).is_some()) {
+            return Ok(boot);
+        }
+        // One that was just deposed is a member again soon.
+        let is_expected = living.is_some() || cluster.directory.begins_anew(node);
+        if !is_expected || began.elapsed() > ANEW_WITHIN {
+            let context = format!("no node {node} runs; the cluster has: {}", known.join(", "));
+            return Err(Failure::new(Exit::NotThere, operation, context));
+        }
+        std::thread::sleep(LOOK_EACH);
+        view = view_of(cluster)?;
+    }
 }
 
 /// Waits until the view says so. `None`: that took too long.
@@ -588,10 +607,17 @@ fn stop(context: &Context, cluster: &Place) -> Result<(), Failure> {
     let primary = cluster.view()?.and_then(|view| Some(view.primary_member()?.node.clone()));
     let mut nodes = cluster.nodes();
     nodes.sort_by_key(|node| Some(node) == primary.as_ref());
-    let running = nodes.iter().filter(|node| cluster.living(node).is_some()).count();
     let began = Instant::now();
+    let mut running = 0;
     for node in &nodes {
+        while cluster.living(node).is_none() && cluster.directory.begins_anew(node) {
+            if began.elapsed() > ENDS_WITHIN {
+                return Err(failed("stop cluster", format!("node {node} begins anew, and has not yet")));
+            }
+            std::thread::sleep(LOOK_EACH);
+        }
         let Some((pid, _)) = cluster.living(node) else { continue };
+        running += 1;
         // A process that stands still hears of nothing.
         send(pid, Signal::TERM)?;
         send(pid, Signal::CONT)?;
@@ -606,7 +632,7 @@ fn stop(context: &Context, cluster: &Place) -> Result<(), Failure> {
     match context.json {
         true => context.print_json(&stopped),
         false => {
-            let running = plural(running as u64, "node");
+            let running = plural(running, "node");
             Ok(writeln!(std::io::stdout(), "cluster {}: {running} stopped", cluster.name)?)
         }
     }

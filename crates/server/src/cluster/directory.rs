@@ -125,6 +125,18 @@ impl ClusterDirectory {
         Some((pid, words.next().and_then(|boot| u64::from_str_radix(boot, 16).ok())?))
     }
 
+    /// Whether the process that was a node last is about to be it again: one that was deposed executes its program
+    /// anew, and does not live for that moment.
+    pub fn begins_anew(&self, name: &str) -> bool {
+        let text = fs::read_to_string(self.node(name).join("lock")).unwrap_or_default();
+        let Some(pid) = text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()) else {
+            return false;
+        };
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        words.windows(2).any(|pair| pair == [b"--node", name.as_bytes()])
+    }
+
     /// Whether the process of a member has not ended.
     pub fn lives(&self, view: &View, boot: u64) -> bool {
         let node = view.member(boot).map(|member| &member.node);
