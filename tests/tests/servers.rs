@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kelix::{
-    Effect, Error, ErrorKind, NewItem, Outcome, Path, Rows, Scan, Session, Table, TableKind, Values,
+    Client, Effect, Error, ErrorKind, NewItem, Outcome, Path, Rows, Scan, Session, Table, TableKind, Values,
 };
 use kelix_fabric::shm::RunDirectory;
 use kelix_tests::bystander::Bystander;
-use kelix_tests::process::{ServerProcess, ServerProgram};
+use kelix_tests::process::{ServerProcess, ServerProgram, patient};
 use kelix_tests::raw::RawSession;
 use kelix_tests::{ANSWERED_WITHIN, RunDir, statistics, until, value, watchdog};
 use kelix_types::TableId;
@@ -455,4 +455,27 @@ fn a_successor_of_a_running_server_is_all_that_is_believed() {
 fn a_successor_of_a_stopped_server_is_all_that_is_believed() {
     let _watchdog = watchdog("take-over of a stopped server");
     (0..3).for_each(|_| take_over(true));
+}
+
+/// Who connects to a server that stands still, and is superseded before it greets, is not told of a lease, which
+/// it has none of.
+#[test]
+fn who_connects_while_a_server_is_superseded_goes_over() {
+    let _watchdog = watchdog("connecting to a server that is superseded");
+    for _ in 0..3 {
+        let run = RunDir::new();
+        let first = serve(&run, false);
+        fill(&mut first.session(), 1);
+        first.process.stop_still();
+        let directory = run.path().to_path_buf();
+        let connecting = std::thread::spawn(move || Client::connect(&directory)?.session_with(patient()));
+        std::thread::sleep(Duration::from_millis(50));
+        let _second = serve(&run, true);
+        let mut session = connecting.join().expect("no panic").unwrap();
+        match session.create_table("u") {
+            Ok(_) => {}
+            Err(error) => assert_eq!((error.kind(), error.effect()), (ErrorKind::Superseded, Effect::No)),
+        }
+        session.create_table("u").unwrap();
+    }
 }
