@@ -23,6 +23,7 @@ function show(now) {
   while (past.length > 0 && (past[0] === null || past[0].when < Date.now() - WINDOW_MS)) past.shift();
   facts(now);
   choices(now);
+  cluster(now);
   mirror(before, now);
   mirrors(before, now);
   answers(now, rates);

@@ -171,6 +171,28 @@ function generations(now) {
 
 const milliseconds = (value) => value == null ? "-" : value < 9.95 ? value.toFixed(1) + " ms" : count(value) + " ms";
 
+function cluster(now) {
+  const of = now.cluster;
+  $("cluster").hidden = !of;
+  if (!of) return;
+  const refused = $("cluster").querySelector(".lost"), few = of.in_sync < of.min_in_sync;
+  refused.hidden = of.accepts_writes !== false;
+  refused.textContent = few ? "No writes are taken: " + of.in_sync + " in sync, and " + of.min_in_sync + " have to be."
+    : "No writes are taken: the register of the cluster has not answered for as long as the lease lasts.";
+  const followed = (row) => now.mirrors?.find((mirror) => mirror.name === row.node) ?? (row.node === of.node ? now.mirror : null);
+  const role = (row) => row.role + (row.node === of.node ? ", this one" : "");
+  table("cluster", [
+    ["node", "Its name.", (row) => row.node, "words"],
+    ["role", "Whether writes go there, or it has what the primary has; of the view that this node knows, number " + count(of.view) + ".", role, "words"],
+    ["in sync", "Whether it has all that counts, and could go on in the primary's place. At least " + count(of.min_in_sync) + " have to be for writes.",
+      (row) => [row.in_sync ? "yes" : "no", row.in_sync ? "" : "hot"]],
+    ["address", "Where nodes and clients over TCP find it.", (row) => row.address, "words"],
+    ["records behind", "Records that were told to it, and that it has not applied yet, as the primary knows.", (row) => count(followed(row)?.lag_records)],
+    ["lag", "How old what it has was when it last said.", (row) => milliseconds(followed(row)?.lag_ms)],
+    ["lease", "How long the primary counts without asking its register again.", (row) => row.node === of.node && of.lease_left_seconds != null ? milliseconds(1000 * of.lease_left_seconds) : "-"],
+  ], of.nodes, "none");
+}
+
 function mirror(old, now) {
   const of = now.mirror, grown = growth(old, now);
   $("mirror").hidden = !of;

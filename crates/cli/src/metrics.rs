@@ -114,15 +114,68 @@ const SERVER: [(&str, &str, &str, &str); 13] = [
     ("kelix_term", "gauge", "The term the server serves in.", "/term"),
 ];
 
+/// What a node tells of its cluster.
+const NODE: [(&str, &str, &str, &str); 6] = [
+    ("kelix_view_number", "gauge", "The number of the cluster's view that this node knows.", "/cluster/view"),
+    (
+        "kelix_in_sync",
+        "gauge",
+        "Nodes that have all that counts, the primary among them.",
+        "/cluster/in_sync",
+    ),
+    ("kelix_min_in_sync", "gauge", "Nodes that have to be in sync for writes.", "/cluster/min_in_sync"),
+    (
+        "kelix_accepts_writes",
+        "gauge",
+        "Of a primary: whether writes are taken; 0: too few nodes are in sync, or its lease is over.",
+        "/cluster/accepts_writes",
+    ),
+    (
+        "kelix_lease_left_seconds",
+        "gauge",
+        "Of a primary on several hosts: how long it counts without asking its register.",
+        "/cluster/lease_left_seconds",
+    ),
+    (
+        "kelix_failovers_total",
+        "counter",
+        "How often this process went on in a primary's place.",
+        "/cluster/promotions",
+    ),
+];
+
 fn begin(text: &mut String, (name, kind, help): (&str, &str, &str)) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
 /// One line, if there is such a value.
 fn line(text: &mut String, name: &str, labels: &str, from: &Value, pointer: &str) {
-    if let Some(value) = from.pointer(pointer).filter(|value| value.is_number()) {
+    let value = match from.pointer(pointer) {
+        Some(Value::Bool(is)) => Some(Value::from(u8::from(*is))),
+        value => value.filter(|value| value.is_number()).cloned(),
+    };
+    if let Some(value) = value {
         let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
         let _ = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+/// What a node tells of its cluster, and of each node that it knows.
+fn cluster(text: &mut String, statistics: &Value) {
+    let of = &statistics["cluster"];
+    begin(text, ("kelix_role", "gauge", "1 for the role that this node has."));
+    for role in ["primary", "replica"] {
+        let is = u8::from(of["role"] == role);
+        let _ = writeln!(text, "kelix_role{{node={},role=\"{role}\"}} {is}", of["node"]);
+    }
+    for (name, kind, help, pointer) in NODE {
+        begin(text, (name, kind, help));
+        line(text, name, "", statistics, pointer);
+    }
+    begin(text, ("kelix_node_in_sync", "gauge", "Whether a node is in sync, as far as this one knows."));
+    for node in of["nodes"].as_array().into_iter().flatten() {
+        let labels = format!("node={},role={}", node["node"], node["role"]);
+        line(text, "kelix_node_in_sync", &labels, node, "/in_sync");
     }
 }
 
@@ -199,6 +252,9 @@ pub(crate) fn exposition(namespaces: &[Value]) -> String {
         begin(&mut text, (name, kind, help));
         line(&mut text, name, "", statistics, pointer);
     }
+    if statistics["cluster"].is_object() {
+        cluster(&mut text, statistics);
+    }
     begin(&mut text, ("kelix_info", "gauge", "Always 1."));
     let _ = writeln!(text, "kelix_info{{version={}}} 1", statistics["version"]);
     text
@@ -219,6 +275,10 @@ mod tests {
             "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
             "mirrors": [{"name": "web1", "address": "192.0.2.7:40000", "state": "following", "lag_records": 3,
                 "lag_ms": 1.5, "sent_bytes": 4096, "reads": null}],
+            "cluster": {"node": "b", "role": "primary", "view": 7, "in_sync": 2, "min_in_sync": 2,
+                "accepts_writes": true, "lease_left_seconds": null, "promotions": 1,
+                "nodes": [{"node": "b", "role": "primary", "in_sync": true},
+                    {"node": "c", "role": "replica", "in_sync": false}]},
             "snapshots": {"age_seconds": 2.5, "bytes": 4096, "seconds": null, "taken": 0, "failed": 1},
         })]);
         for line in [
@@ -237,6 +297,13 @@ mod tests {
             "kelix_snapshot_age_seconds 2.5",
             "kelix_snapshots_failed_total 1",
             "kelix_uptime_seconds 1.5",
+            "kelix_role{node=\"b\",role=\"primary\"} 1",
+            "kelix_role{node=\"b\",role=\"replica\"} 0",
+            "kelix_view_number 7",
+            "kelix_accepts_writes 1",
+            "kelix_failovers_total 1",
+            "kelix_node_in_sync{node=\"b\",role=\"primary\"} 1",
+            "kelix_node_in_sync{node=\"c\",role=\"replica\"} 0",
             "kelix_info{version=\"0.1.0\"} 1",
         ] {
             assert!(text.lines().any(|has| has == line), "\"{line}\" is not in\n{text}");
@@ -246,5 +313,9 @@ mod tests {
             let (name, value) = line.rsplit_once(' ').expect("a value");
             assert!(name.starts_with("kelix_") && value.parse::<f64>().is_ok(), "{line}");
         }
+        assert!(
+            !exposition(&[json!({"namespace": "default"})]).contains("kelix_role"),
+            "there is no cluster"
+        );
     }
 }

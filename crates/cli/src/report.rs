@@ -193,6 +193,32 @@ fn wal(statistics: &Value) -> String {
     )
 }
 
+/// Of a node of a cluster: what it is, and whether writes are taken; nothing, if the server is none.
+fn cluster(statistics: &Value) -> String {
+    let of = &statistics["cluster"];
+    let Some(node) = of["node"].as_str() else { return String::new() };
+    let number = |name: &str| of[name].as_u64().unwrap_or(0);
+    let role = match (of["role"].as_str(), of["primary"].as_str()) {
+        (Some("primary"), _) => "primary".into(),
+        (_, Some(primary)) => format!("replica of node {}", show_name(primary)),
+        _ => "replica".into(),
+    };
+    let lease = of["lease_left_seconds"].as_f64();
+    let writes = match of["accepts_writes"].as_bool() {
+        Some(false) if number("in_sync") < number("min_in_sync") => "; TOO FEW, no writes are taken",
+        Some(false) => "; no writes are taken until the register answers",
+        _ => "",
+    };
+    format!(
+        "cluster: node {}, {role}; view {}, {} in sync of at least {}{}{writes}\n",
+        show_name(node),
+        number("view"),
+        number("in_sync"),
+        number("min_in_sync"),
+        lease.map_or(String::new(), |left| format!(", lease of {left:.1} s left")),
+    )
+}
+
 /// Of a mirror: whose, and how far behind; nothing, if the server is none.
 fn mirror(statistics: &Value) -> String {
     let of = &statistics["mirror"];
@@ -221,7 +247,7 @@ pub(crate) fn title(statistics: &Value) -> String {
     let rdma: Vec<&str> =
         statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}{}{}namespace: {}{}\n",
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}{}{}{}namespace: {}{}\n",
         text("pid"),
         text("version"),
         text("term"),
@@ -236,6 +262,7 @@ pub(crate) fn title(statistics: &Value) -> String {
         },
         snapshots(statistics),
         wal(statistics),
+        cluster(statistics),
         mirror(statistics),
         text("namespace"),
         match statistics["cache"].as_bool() {
@@ -302,6 +329,20 @@ mod tests {
             assert!(report.contains(words), "{words}: {report}");
         }
         assert_eq!(ordered_rows(&[json!({"shard": 0, "ordered": []}), json!({})]), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn a_node_tells_of_its_cluster() {
+        let told = |of: Value| title(&json!({"shards": [], "cluster": of}));
+        let primary = json!({"node": "b", "role": "primary", "primary": "b", "view": 7, "in_sync": 1,
+            "min_in_sync": 2, "accepts_writes": false, "lease_left_seconds": 1.25});
+        let line = "cluster: node b, primary; view 7, 1 in sync of at least 2, lease of 1.2 s left; TOO FEW, no writes";
+        assert!(told(primary).contains(line));
+        let replica = json!({"node": "c\u{1b}", "role": "replica", "primary": "b", "view": 7, "in_sync": 2,
+            "min_in_sync": 1, "accepts_writes": null});
+        let line = "cluster: node c\u{fffd}, replica of node b; view 7, 2 in sync of at least 1\n";
+        assert!(told(replica).contains(line));
+        assert!(!title(&json!({})).contains("cluster"));
     }
 
     #[test]

@@ -442,6 +442,51 @@ fn a_page_shows_who_follows_and_whose_mirror_it_is() {
     drop(mirror);
 }
 
+#[test]
+fn a_node_shows_its_cluster() {
+    let (place, port) = (Place::new(), free_port());
+    let _primary = place.serve_node("1", &["--min-in-sync", "2", "--metrics", &port.to_string()]);
+    let page = Browser::start(1280, 1400).unwrap();
+    page.go(&format!("http://127.0.0.1:{port}/"));
+    page.wait_for("!document.querySelector('#cluster .lost').hidden");
+    assert_eq!(page.text("#cluster .lost"), "No writes are taken: 1 in sync, and 2 have to be.");
+    let metric = |name: &str| {
+        let (_, text) = ask(port, "GET /metrics", "localhost");
+        let text = if text.starts_with('#') { text } else { unchunked(&text) };
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+        line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok())
+    };
+    assert_eq!(["kelix_in_sync", "kelix_accepts_writes"].map(metric), [Some(1.0), Some(0.0)]);
+    let mut replica = place.serve_node("2", &[]);
+    page.wait_for("document.querySelector('#cluster .lost').hidden");
+    let row = |node: &str, column: &str| {
+        format!(
+            "[...document.querySelectorAll('#cluster tr')].find((row) => \
+             row.querySelector('[data-column=node]')?.textContent === '{node}')\
+             ?.querySelector('[data-column=\"{column}\"]')?.textContent"
+        )
+    };
+    page.wait_for(&format!("{} === 'yes' && {}?.endsWith(' ms')", row("2", "in sync"), row("2", "lag")));
+    assert_eq!(page.value(&row("1", "role")), "primary, this one");
+    assert_eq!(page.value(&row("2", "role")), "replica");
+    assert_eq!(["kelix_in_sync", "kelix_accepts_writes"].map(metric), [Some(2.0), Some(1.0)]);
+    assert_eq!(metric("kelix_role{node=\"1\",role=\"primary\"}"), Some(1.0));
+    keep(&page, "cluster.png");
+    let said = place.kelix_below("kelix/c/run", &["stat"]);
+    let line = "cluster: node 1, primary; view 3, 2 in sync of at least 2\n";
+    assert!(said.ok().contains(line), "{}", said.text());
+    // The replica tells the same from its own side.
+    let said = place.kelix_below("kelix/c/node-2/run", &["stat"]);
+    assert!(said.ok().contains("cluster: node 2, replica of node 1; view 3, 2 in sync"), "{}", said.text());
+    replica.signal(Signal::KILL);
+    replica.end();
+    page.wait_for("!document.querySelector('#cluster .lost').hidden");
+    page.resize(390, 3400);
+    page.wait_for(&format!("shown.looks > {} + 1", page.value("shown.looks")));
+    let fits = page.value("document.documentElement.scrollWidth <= innerWidth");
+    assert_eq!(fits, true, "no page wider than a phone");
+}
+
 /// A terminal: what a program writes to it, and what is read of that.
 fn terminal() -> (std::fs::File, Arc<Mutex<String>>) {
     let own = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");

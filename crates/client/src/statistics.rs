@@ -64,44 +64,59 @@ pub struct ServerStatistics {
     pub snapshots: Option<SnapshotStatistics>,
     /// How it goes with the log, where the server writes one.
     pub wal: Option<WalStatistics>,
-    /// Of the primary of a cluster: how it goes with the replicas.
-    pub replication: Option<ReplicationStatistics>,
+    /// Of a node of a cluster: what it knows of itself and the others.
+    pub cluster: Option<ClusterStatistics>,
     /// Of a mirror: how it goes with following its primary.
     pub mirror: Option<FollowerStatistics>,
 }
 
-/// How it goes with the replicas of a primary.
+/// What a node of a cluster knows of itself and the others.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct ReplicationStatistics {
-    /// What the server is in its cluster: `primary`.
+pub struct ClusterStatistics {
+    /// The name of the node.
+    pub node: String,
+    /// What it is: `primary` or `replica`.
     pub role: String,
-    /// The number of the newest view of the cluster that the server knows.
+    /// The name of the node that is primary.
+    pub primary: Option<String>,
+    /// The number of the newest view of the cluster that the node knows.
     pub view: u64,
     /// The term of the primary, of which no other one has been or will be.
     pub term: u64,
-    /// Members that have all that counts, the primary among them.
+    /// Nodes that have all that counts, the primary among them.
     pub in_sync: u64,
     /// How many have to be in sync, the primary among them, for writes to be accepted.
     pub min_in_sync: u64,
-    /// So many are, as far as the server knows for certain.
-    pub accepts_writes: bool,
-    /// Members without which nothing counts, and such as are about to be.
-    pub replicas: Vec<ReplicaStatistics>,
+    /// Of the primary: so many are, as far as it knows for certain, and its lease is not over.
+    pub accepts_writes: Option<bool>,
+    /// Of the primary, on several hosts: the seconds for which it counts without asking its register again.
+    pub lease_left_seconds: Option<f64>,
+    /// How often its process went on in a primary's place.
+    pub promotions: u64,
+    /// The nodes that have joined.
+    pub nodes: Vec<NodeStatistics>,
 }
 
-/// A replica, as its primary knows it.
+/// A node of a cluster, as another one knows it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct ReplicaStatistics {
-    /// The number of the member, in hexadecimal digits.
-    pub boot: String,
-    /// It is in the view, so that it may go on in the primary's place.
+pub struct NodeStatistics {
+    /// Its name.
+    pub node: String,
+    /// What it is: `primary` or `replica`.
+    pub role: String,
+    /// It has all that counts, so that it may go on in the primary's place.
     pub in_sync: bool,
-    /// It has mapped the primary's streams, and finds there what has not been sent to it.
-    pub maps_streams: bool,
+    /// Host and port where nodes and clients over TCP find it.
+    pub address: String,
+    /// The number of the member, from the node's start until it begins anew, in hexadecimal digits.
+    pub boot: String,
+    /// Of a replica, as its primary knows: it has mapped the primary's streams, and finds there what has not
+    /// been sent to it.
+    pub maps_streams: Option<bool>,
 }
 
 /// How it goes with a mirror.

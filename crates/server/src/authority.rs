@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use kelix_fabric::host_clock_ns;
 use kelix_fabric::shm::{
     AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, AUTHORITY_UNTIL,
     RunDirectory, map_file, term_in_force,
@@ -362,6 +363,12 @@ impl Authority {
     /// Whether what this server does counts now: no later one has taken over, and the lease is not over.
     pub fn counts(&self) -> bool {
         term_in_force(&self.page).load() == self.term
+    }
+
+    /// How long the lease lasts from now on. `None`: the term is in force without one.
+    pub fn lease_left(&self) -> Option<Duration> {
+        let until_ns = self.page.words().load_acquire(AUTHORITY_UNTIL);
+        (until_ns != 0).then(|| Duration::from_nanos(until_ns.saturating_sub(host_clock_ns(false))))
     }
 
     /// Connects to this server's own socket.

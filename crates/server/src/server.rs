@@ -23,7 +23,7 @@ use kelix_wire::control::DENIED;
 use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
-use crate::cluster::Replication;
+use crate::cluster::{NodeStatus, Replication};
 use crate::connection;
 use crate::current::{Current, Serving, Statistics, Stopper};
 use crate::feed::Feeds;
@@ -174,6 +174,8 @@ pub(crate) struct Shared {
     pub wal: Option<Arc<Wal>>,
     /// Of the primary of a cluster: its replicas.
     pub replication: Option<Replication>,
+    /// Of a node of a cluster.
+    pub node: Option<Arc<NodeStatus>>,
     /// Numbers of batches, for all who gather records; and those who do so for mirrors.
     pub batches: LogControl,
     pub feeds: Feeds,
@@ -203,6 +205,7 @@ impl Shared {
             store: None,
             wal: None,
             replication: None,
+            node: None,
             batches,
             feeds: Feeds::new(mirrors),
             kept: OnceLock::new(),
@@ -456,6 +459,7 @@ impl Server {
             store,
             wal,
             replication: None,
+            node: None,
             batches,
             feeds: Feeds::new(config.mirrors),
             kept: OnceLock::new(),

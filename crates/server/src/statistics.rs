@@ -230,7 +230,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "snapshots": shared.snapshots.as_ref().map(Snapshots::json),
         "wal": shared.wal.as_ref().map(|wal| wal.json()),
-        "replication": shared.replication.as_ref().map(|replication| replication.json()),
+        "cluster": shared.node.as_ref().map(|node| node.json(shared)),
         "mirror": mirror,
         "mirrors": shared.feeds.json(namespace),
         "shards": shards,

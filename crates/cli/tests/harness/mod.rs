@@ -76,10 +76,18 @@ impl Place {
 
     /// Runs a command for the server at an address, which is set and not said.
     pub fn kelix_at(&self, address: &str, args: &[&str]) -> Done {
+        self.kelix_set(("KELIX_SERVER", address.as_ref()), args)
+    }
+
+    /// The same for the server of a run directory below this place.
+    pub fn kelix_below(&self, directory: &str, args: &[&str]) -> Done {
+        self.kelix_set(("KELIX_DIR", &self.path().join(directory)), args)
+    }
+
+    fn kelix_set(&self, (variable, value): (&str, &Path), args: &[&str]) -> Done {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        let command =
-            command.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").env("KELIX_SERVER", address);
-        let command = command.args(args);
+        command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
+        let command = command.env(variable, value).args(args);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         finish(command.spawn().expect("the program starts"))
     }
@@ -122,6 +130,16 @@ impl Place {
     /// Starts a server that knows these variables, and of which nothing is said but this.
     pub fn serve_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
         self.start(self.command(&["serve"]).env_clear().envs(variables.iter().copied()).args(args))
+    }
+
+    /// Starts a node of a cluster that has its directory in this place, and waits until it is in sync.
+    pub fn serve_node(&self, node: &str, args: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
+        command.env("XDG_STATE_HOME", self.path());
+        command.args(["serve", "--cluster", "c", "--node", node, "--memory", "64M", "--no-pin"]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.start(&mut command)
     }
 
     /// Runs a command to its end below strace, which is told these options; for the server at an address, or

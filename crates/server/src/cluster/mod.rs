@@ -22,6 +22,7 @@ mod directory;
 mod hosts;
 mod primary;
 mod replication;
+mod status;
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -51,6 +52,7 @@ pub use directory::ClusterDirectory;
 pub(crate) use hosts::Lease;
 pub use hosts::{HostsConfig, LEASE_MIN, LEASE_USUAL};
 pub(crate) use replication::Replication;
+pub(crate) use status::NodeStatus;
 
 /// Between two looks at the view and at the primary.
 const ROUND: Duration = Duration::from_millis(5);
@@ -102,6 +104,7 @@ pub enum NodeEnded {
 /// A node that runs.
 pub struct Node {
     config: NodeConfig,
+    status: Arc<NodeStatus>,
     membership: Arc<Membership>,
     current: Current,
     /// Where it is fed from while it is primary.
@@ -221,7 +224,7 @@ impl NodeConfig {
         }
     }
 
-    fn replica_config(&self, token: &str, primary: &Member, boot: u64) -> ServerConfig {
+    fn replica_config(&self, token: &str, primary: &Member, status: &Arc<NodeStatus>) -> ServerConfig {
         let others = self.server.namespaces.iter().map(|of| of.name.clone());
         let namespaces = [crate::namespace::DEFAULT.to_string()].into_iter().chain(others);
         let mirror = MirrorConfig {
@@ -237,7 +240,7 @@ impl NodeConfig {
             memory_bytes: None,
             retry_for: Duration::ZERO,
             replica: Some(ReplicaConfig {
-                boot,
+                status: status.clone(),
                 run: (self.hosts.is_none() && self.fabric != Some(FeedFabric::Tcp))
                     .then(|| self.directory.run()),
             }),
@@ -260,6 +263,7 @@ impl Node {
     pub fn start(config: NodeConfig) -> Result<Node> {
         let token = config.token()?;
         let membership = Arc::new(Membership::new(config.open_register()?, random_u64)?);
+        let status = NodeStatus::new(&config.node, membership.clone());
         let lock = config.directory.take_node(&config.node, membership.boot)?;
         let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let reserved = Reserved::bind(config.hosts.as_ref().map_or(usual, |hosts| hosts.listen), None)?;
@@ -276,7 +280,7 @@ impl Node {
         let mut said = false;
         let (server, role) = loop {
             let Some(view) = membership.look()? else {
-                match begin_cluster(&config, &token, &membership, &own, &reserved)? {
+                match begin_cluster(&config, &token, &status, &own, &reserved)? {
                     Some(server) => break (server, Role::Primary),
                     None => continue,
                 }
@@ -288,7 +292,7 @@ impl Node {
                 return Err(unavailable(context));
             }
             let primary = view.primary_member().expect("a view names its primary").clone();
-            match follow(&config, &token, &membership, &own, &primary) {
+            match follow(&config, &token, &status, &own, &primary) {
                 Ok(server) => break (server, Role::Replica { primary: primary.boot }),
                 Err(error) if error.retry() => {
                     if !std::mem::replace(&mut said, true) {
@@ -301,7 +305,7 @@ impl Node {
         };
         let (current, role) = (server.current.clone(), Mutex::new(role));
         let leaves = Arc::default();
-        let node = Node { config, membership, current, reserved, role, leaves, _lock: lock };
+        let node = Node { config, status, membership, current, reserved, role, leaves, _lock: lock };
         info!(node = node.config.node, role = ?node.role(), "node started");
         Ok(node)
     }
@@ -489,7 +493,7 @@ impl Node {
         }
         let Some(primary) = view.primary_member() else { return Ok(false) };
         let token = self.config.token()?;
-        let config = self.config.replica_config(&token, primary, self.membership.boot);
+        let config = self.config.replica_config(&token, primary, &self.status);
         let Some(config) = config.mirror else { return Ok(false) };
         match mirror::follow_chosen(&config, namespaces) {
             Ok(()) => {
@@ -542,9 +546,10 @@ impl Node {
         let config = self.config.primary_config(&self.config.token()?, self.reserved.address());
         let lease = self.config.lease().map(|length| Lease::of_primary(&self.membership, length));
         let reserved = self.reserved.try_clone()?;
-        let prepared = primary::prepare(&config, &self.membership, (&view, lease), reserved, Some(attached))?;
+        let prepared = primary::prepare(&config, &self.status, (&view, lease), reserved, Some(attached))?;
         let Some(replica) = self.current.succeed(|| prepared.take_over())? else { return Ok(Watched::Well) };
         *self.role.lock().expect("no panic under this lock") = Role::Primary;
+        self.status.note_promotion();
         let (chosen_ms, ms) = (chosen.as_millis() as u64, began.elapsed().as_millis() as u64);
         info!(node, old, chosen_ms, ms, "this node is primary, and serves");
         replica.stop();
@@ -566,7 +571,7 @@ enum Watched {
 fn begin_cluster(
     config: &NodeConfig,
     token: &str,
-    membership: &Arc<Membership>,
+    status: &Arc<NodeStatus>,
     own: &Member,
     reserved: &Reserved,
 ) -> Result<Option<Server>> {
@@ -587,11 +592,11 @@ fn begin_cluster(
     // Only one node at a time opens the socket of a term in the run directory that all share: the one that is
     // in the view.
     let lease = config.lease().map(Lease::begin);
-    let (has_begun, _) = membership.change(|there| there.is_none().then(|| view.clone()))?;
+    let (has_begun, _) = status.membership.change(|there| there.is_none().then(|| view.clone()))?;
     if !has_begun {
         return Ok(None);
     }
-    primary::prepare(&server, membership, (&view, lease), reserved.try_clone()?, None)?.serve().map(Some)
+    primary::prepare(&server, status, (&view, lease), reserved.try_clone()?, None)?.serve().map(Some)
 }
 
 /// An error if a node is configured for another cluster than there is.
@@ -612,11 +617,11 @@ fn check_min_in_sync(config: &NodeConfig, view: &View) -> Result<()> {
 fn follow(
     config: &NodeConfig,
     token: &str,
-    membership: &Membership,
+    status: &Arc<NodeStatus>,
     own: &Member,
     primary: &Member,
 ) -> Result<Server> {
     // Named before it is put among those in sync.
-    membership.join(own)?;
-    Server::prepare(&config.replica_config(token, primary, own.boot))?.serve()
+    status.membership.join(own)?;
+    Server::prepare(&config.replica_config(token, primary, status))?.serve()
 }

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use kelix_fabric::host_clock_ns;
 use kelix_fabric::shm::RunDirectory;
 use kelix_log::files::Position;
-use kelix_register::{Membership, View};
+use kelix_register::View;
 use kelix_shard::replicas;
 use kelix_snapshot::NamespaceDescription;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 
 use super::hosts::Lease;
 use super::replication::{BETWEEN_TRIES, Replication};
+use super::status::NodeStatus;
 use crate::authority::Authority;
 use crate::current::Serving;
 use crate::listening::Reserved;
@@ -63,7 +64,7 @@ impl Past {
 /// Does everything that the start of a primary may fail at, with what a replica has if it was one.
 pub(super) fn prepare(
     config: &ServerConfig,
-    membership: &Arc<Membership>,
+    status: &Arc<NodeStatus>,
     (view, lease): (&View, Option<Lease>),
     reserved: Reserved,
     attached: Option<Vec<Attached>>,
@@ -94,11 +95,12 @@ pub(super) fn prepare(
     authority.note_address(tcp)?;
     let backlogs = past.map_or_else(Vec::new, |past| past.backlogs);
     let times_ns = (host_clock_ns(false), BETWEEN_TRIES.as_nanos() as u64);
-    let of = (membership.clone(), log.control.clone());
+    let of = (status.membership.clone(), log.control.clone());
     let replicas = replicas::Replication::new(of, view, served.len(), backlogs, times_ns);
     let replication = Replication { replicas, waker: log.waker };
     let mut shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
     shared.replication = Some(replication);
+    shared.node = Some(status.clone());
     let serving = Serving { shared: Arc::new(shared), stop };
     Prepared::of_serving(serving, config, (listener, None, Some(reserved)), received)
 }

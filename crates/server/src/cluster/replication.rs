@@ -6,7 +6,6 @@ use kelix_fabric::host_clock_ns;
 use kelix_log::{Gatherer, Reader, ShardLog};
 use kelix_register::View;
 use kelix_shard::replicas::{self, Noted};
-use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
 use crate::namespace::Namespace;
@@ -96,27 +95,6 @@ impl replicas::Primary for Shared {
 }
 
 impl Replication {
-    /// How it is doing, for statistics.
-    pub fn json(&self) -> Value {
-        let replicas = self.replicas.report().into_iter().map(|replica| {
-            json!({
-                "boot": format!("{:016x}", replica.boot),
-                "in_sync": replica.is_listed,
-                "maps_streams": replica.is_near,
-            })
-        });
-        let view = self.replicas.membership.view();
-        json!({
-            "role": "primary",
-            "accepts_writes": self.replicas.accepts_writes(),
-            "min_in_sync": self.replicas.min_in_sync,
-            "view": view.as_ref().map(|view| view.number),
-            "term": view.as_ref().map(|view| view.term),
-            "in_sync": view.as_ref().map(|view| view.in_sync.len()),
-            "replicas": replicas.collect::<Vec<_>>(),
-        })
-    }
-
     /// The index of a namespace among those that are served.
     pub fn index(shared: &Shared, namespace: &Namespace) -> usize {
         let is_it = |of: &std::sync::Arc<Namespace>| of.name == namespace.name;

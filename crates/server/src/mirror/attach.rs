@@ -160,7 +160,7 @@ fn greet(config: &MirrorConfig, fabric: FeedFabric, namespace: &str) -> Result<G
         versions: SPOKEN,
         features: 0,
         purpose: if config.replica.is_some() { Purpose::Replicate } else { Purpose::Follow },
-        caller: config.replica.as_ref().map(|of| Caller { number: of.boot, again: false }),
+        caller: config.replica.as_ref().map(|of| Caller { number: of.status.boot(), again: false }),
         namespace: namespace.into(),
     };
     let Frame::Welcome { version, features, view, life, term, .. } = ask(primary, &mut greeting, &hello)?

@@ -41,6 +41,7 @@ use kelix_wire::control::StreamPosition;
 use tracing::{info, warn};
 
 use crate::authority::Authority;
+use crate::cluster::NodeStatus;
 use crate::current::{Current, Serving};
 use crate::listening::Reserved;
 use crate::namespace::{Mirrored, Namespace, first_incarnation};
@@ -106,13 +107,13 @@ pub struct MirrorConfig {
 }
 
 /// How a mirror counts for its primary.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReplicaConfig {
-    /// The number by which the cluster's view names this member.
-    pub boot: u64,
+    /// The node that the replica is.
+    pub(crate) status: Arc<NodeStatus>,
     /// The run directory of whoever is primary, on this host, whose streams are to be mapped; else what counts
     /// is what was sent.
-    pub run: Option<PathBuf>,
+    pub(crate) run: Option<PathBuf>,
 }
 
 /// Between two tries to attach, at first and at most.
@@ -385,6 +386,8 @@ fn prepare_with(
     let tcp = reserved.as_ref().map(Reserved::address);
     authority.note_address(tcp)?;
     let mut shared = Shared::of_namespaces(authority, namespaces, (tcp, config.mirrors), batches);
+    let replica = config.mirror.as_ref().and_then(|mirror| mirror.replica.as_ref());
+    shared.node = replica.map(|replica| replica.status.clone());
     let (mut asked, mut writer) = (None, None);
     if let Some(Kept { store, snapshots, log, replayed, begun }) = kept {
         store.write(&config.directory)?;

@@ -42,7 +42,7 @@ pub(super) fn receive(
 ) -> Result<Vec<StreamMemory>> {
     let Some(run) = replica.run.clone().map(RunDirectory) else { return Ok(Vec::new()) };
     let stream = connect(&run).map_err(|source| unavailable("nobody answers").with_source(source))?;
-    let caller = Some(Caller { number: replica.boot, again: false });
+    let caller = Some(Caller { number: replica.status.boot(), again: false });
     let (versions, namespace) = (SPOKEN, namespace.to_string());
     let hello = Frame::Hello { versions, features: 0, purpose: Purpose::Replicate, caller, namespace };
     let (kind, bytes) = hello.encode();
