@@ -34,6 +34,8 @@ const SLEEP_NS_MAX: u64 = 4_000;
 /// One in so many times it stands still for much longer.
 const SLEEPS_A_LONG_ONE: u64 = 60;
 const LONG_SLEEP_NS_MAX: u64 = 100_000;
+/// How long it sleeps at most when its primary is over, and only who reads it has anything to say, and rings.
+const OVER_SLEEP_NS_MAX: u64 = 1_000_000;
 /// After so many looks, on average, there is something to be read.
 const UNREAD_LOOKS: u64 = 4;
 /// After so many looks, on average, the mirror loses its primary, and copies anew; and how long it takes until
@@ -407,7 +409,11 @@ impl Node {
                 !news && shown.joins.borrow().is_empty()
             });
             let is_long = scheduler::random_below(SLEEPS_A_LONG_ONE) == 0;
-            let most_ns = if is_long { LONG_SLEEP_NS_MAX } else { SLEEP_NS_MAX };
+            let most_ns = match (self.mirror.primary_is_there(), is_long) {
+                (false, _) => OVER_SLEEP_NS_MAX,
+                (true, true) => LONG_SLEEP_NS_MAX,
+                (true, false) => SLEEP_NS_MAX,
+            };
             let nap_ns = 1 + scheduler::random_below(most_ns);
             endpoint.sleep(Some(if is_idle { nap_ns } else { 0 }));
         }
