@@ -68,8 +68,12 @@ impl Membership {
     }
 
     /// Has this member be primary, in this term or a later one, in the place of the one that the view `seen` names.
-    /// `None`: that view is not in force any more, and what was true then may not be.
+    /// `None`: that view is not in force any more, and what was true then may not be. The view `seen` may be one that
+    /// this member has put in without hearing so.
     pub fn succeed(&self, seen: &View, term: u64) -> Result<Option<View>> {
+        if seen.primary == self.boot {
+            return Ok(self.look()?.filter(|view| view.primary == self.boot));
+        }
         let (is_chosen, view) = self.change(|view| {
             let view = view.filter(|view| view.number == seen.number)?;
             let mut next = view.next(0);
@@ -80,6 +84,17 @@ impl Membership {
             Some(next)
         })?;
         Ok(view.filter(|_| is_chosen))
+    }
+
+    /// Asks the primary to let this member go.
+    pub fn ask_to_leave(&self) -> Result<()> {
+        let asked = self.change(|view| {
+            let view = view.filter(|view| view.member(self.boot).is_some())?;
+            let mut next = view.next(0);
+            next.leaving.push(self.boot);
+            (!view.leaving.contains(&self.boot)).then_some(next)
+        });
+        asked.map(drop)
     }
 
     /// Takes this member out of the view, which is not primary: nobody has to reckon with it any more. That it ever
@@ -100,7 +115,7 @@ impl Membership {
         let changed = self.change(|view| {
             let view = view.filter(|view| view.primary == self.boot && !view.is_in_sync(boot))?;
             // Whoever follows has joined the members before.
-            view.member(boot)?;
+            view.member(boot).filter(|_| !view.leaving.contains(&boot))?;
             let mut next = view.next(0);
             next.in_sync.push(boot);
             Some(next)

@@ -22,7 +22,7 @@ use kelix_fabric::shm::{
     AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, AUTHORITY_UNTIL,
     RunDirectory, map_file, term_in_force,
 };
-use kelix_image::{LeasedTerm, Span};
+use kelix_image::{LeasedTerm, SharedWord, Span};
 use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -183,19 +183,26 @@ impl Authority {
 
     /// The same of a member of a cluster: a server that it supersedes is not waited for when the term is raised,
     /// and may stand still for as long as it likes.
-    pub fn prepare_member(directory: RunDirectory) -> Result<Authority> {
+    /// It serves in the term behind `voided`, in which it has voided that server.
+    pub fn prepare_member(directory: RunDirectory, voided: Option<u64>) -> Result<Authority> {
         let mut authority = Authority::prepare(directory, true)?;
         authority.at_once = true;
+        authority.term = voided.map_or(authority.term, |voided| voided + 1);
         Ok(authority)
     }
 
     /// Voids whichever server has a run directory, by a term that nobody serves in, before another one takes up
     /// what that server has told.
     pub fn void(directory: &RunDirectory) -> Result<()> {
+        Authority::page_of(directory)?.words().add(0, 1);
+        Ok(())
+    }
+
+    /// The word with the term of whichever server has a run directory.
+    pub fn page_of(directory: &RunDirectory) -> Result<SharedWord> {
         let file = OpenOptions::new().read(true).write(true).open(directory.authority());
         let file = file.map_err(|source| system("open the authority page", directory, source))?;
-        map_file(&file, AUTHORITY_BYTES, true)?.words().add(AUTHORITY_TERM, 1);
-        Ok(())
+        Ok(map_file(&file, AUTHORITY_BYTES, true)?.word(AUTHORITY_TERM))
     }
 
     /// What takes the directory over from this server in the same process: the lock is both one's.

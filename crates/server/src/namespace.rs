@@ -160,8 +160,8 @@ pub(crate) struct Namespace {
 /// Whose memory a namespace shows, and how the mirror is doing.
 pub(crate) struct Mirrored {
     pub primary: String,
-    /// The lineage of the primary's records; 0: it has no log.
-    pub lineage: u64,
+    /// The lineage of the primary's records; 0: it has no log. A replica follows one primary after another.
+    pub lineage: AtomicU64,
     pub standing: Arc<Standing>,
 }
 

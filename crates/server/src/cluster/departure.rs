@@ -86,10 +86,18 @@ impl Departure {
         Ok(Next::Stays)
     }
 
-    /// The same of a replica.
+    /// The same of a replica. Its primary takes it out of those in sync: where that one has died this one goes on
+    /// in its place, and hands over before it ends.
     pub fn of_replica(&mut self, node: &Node, view: &View) -> Result<Next> {
         let own = node.membership.boot;
-        if !self.note_told(node) && !view.leaving.contains(&own) {
+        let (is_told, is_asked) = (self.note_told(node), view.leaving.contains(&own));
+        if !is_told && !is_asked {
+            return Ok(Next::Stays);
+        }
+        if view.is_in_sync(own) && !self.is_late() {
+            if !is_asked {
+                node.membership.ask_to_leave()?;
+            }
             return Ok(Next::Stays);
         }
         node.membership.leave()?;

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use kelix_fabric::shm::RunDirectory;
 use kelix_image::words::full_fence;
 use kelix_register::{Member, Membership, Register, View, ZooKeeperRegister};
-use kelix_shard::replicas::{Look, Looked, look_after, promote};
+use kelix_shard::replicas::{Look, Looked, Promoted, Silence, look_after, promote, void};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
 
@@ -133,25 +133,6 @@ enum Role {
         /// Whom it follows.
         primary: u64,
     },
-}
-
-/// For how long something has been wrong, of the time in which this node looked.
-#[derive(Default)]
-struct Silence {
-    followed: u64,
-    heard: u64,
-    time: Duration,
-}
-
-impl Silence {
-    /// The primary that is followed has said so much so far; the last look was so long ago.
-    fn note(&mut self, followed: u64, heard: u64, passed: Duration) {
-        if (self.followed, self.heard) == (followed, heard) {
-            self.time += passed.min(ROUND_MAX);
-        } else {
-            *self = Silence { followed, heard, time: Duration::ZERO };
-        }
-    }
 }
 
 /// The name of the token by which nodes know each other, in rights. No token of a file has such a name, which
@@ -287,7 +268,10 @@ impl Node {
             };
             check_min_in_sync(&config, &view)?;
             let lives = |boot: &u64| config.lives(&view, *boot);
-            if !view.in_sync.iter().any(lives) {
+            let is_newest =
+                || Ok::<_, Error>(membership.look()?.is_some_and(|now| now.number == view.number));
+            // One that was put into the view meanwhile may go on.
+            if !view.in_sync.iter().any(lives) && is_newest()? {
                 let context = "all nodes have ended that had what was written last; `kelix cluster start` begins anew, empty";
                 return Err(unavailable(context));
             }
@@ -379,8 +363,9 @@ impl Node {
             let begins_anew = match role {
                 Role::Primary => self.is_deposed(&view),
                 Role::Replica { primary } => {
-                    silence.note(view.primary, self.heard(), passed);
-                    match self.watch(&view, primary, silence.time)? {
+                    let times_ns = (passed.as_nanos() as u64, ROUND_MAX.as_nanos() as u64);
+                    silence.note((view.primary, self.heard()), times_ns);
+                    match self.watch(&view, primary, silence.time_ns())? {
                         Watched::Promoted => {
                             promoted();
                             false
@@ -407,8 +392,8 @@ impl Node {
     fn look(&self, asked: &mut Option<Instant>) -> Result<Option<View>> {
         let Some(length) = self.config.lease() else { return self.membership.look() };
         let known = self.membership.view();
-        // Whoever hands over, or waits for that, is in a hurry.
-        let hurries = known.as_ref().is_some_and(|view| view.successor.is_some());
+        // Whoever hands over or leaves, or waits for that, is in a hurry.
+        let hurries = known.as_ref().is_some_and(|view| view.successor.is_some() || !view.leaving.is_empty());
         let pause = if hurries { Duration::ZERO } else { hosts::between_questions(length) };
         if asked.is_some_and(|asked| asked.elapsed() < pause) {
             return Ok(known);
@@ -446,6 +431,7 @@ impl Node {
             let lives = |boot| self.config.lives(view, boot);
             let patience_ns = self.config.suspect.as_nanos() as u64;
             replication.replicas.drop_absent(&*shared, patience_ns, lives);
+            replication.replicas.let_go(&*shared, view);
         }
         if view.primary != self.membership.boot || !shared.authority.in_force() {
             let primary = view.primary_member().map(|member| &member.node);
@@ -462,13 +448,13 @@ impl Node {
     }
 
     /// Looks after the primary, which has said nothing for some time.
-    fn watch(&self, view: &View, followed: u64, silent: Duration) -> Result<Watched> {
+    fn watch(&self, view: &View, followed: u64, silent_ns: u64) -> Result<Watched> {
         let own = self.membership.boot;
         let shared = self.current.get().shared;
         let look = Look {
             followed,
             is_lost: shared.namespaces.iter().any(|of| mirror::standing(of).is_lost()),
-            silent_ns: silent.as_nanos() as u64,
+            silent_ns,
             suspect_ns: self.config.suspect.as_nanos() as u64,
             wait_ns: self.config.lease().map_or(0, |lease| 2 * lease.as_nanos() as u64),
         };
@@ -520,20 +506,26 @@ impl Node {
         }
         let old = seen.primary_member().map_or("", |member| &member.node);
         let node = &self.config.node;
+        let page = Authority::page_of(&RunDirectory(self.config.directory.run()));
+        let before = page.as_ref().map_or(0, |page| page.words().load_acquire(0));
         let void = |view: &View| {
             info!(node, old, why, term = view.term, "this node was chosen to be primary");
             match self.config.lease() {
                 Some(length) => {
-                    hosts::outwait(&self.membership, (seen.primary, length), || self.current.ends())
+                    let ends = || self.current.ends();
+                    hosts::outwait(&self.membership, (seen.primary, length), ends).map(|()| None)
                 }
-                None => Authority::void(&RunDirectory(self.config.directory.run())),
+                None => {
+                    let pause = || std::thread::sleep(BETWEEN_TRIES);
+                    void(&self.membership, &page?, before, pause).map(Some)
+                }
             }
         };
-        let take_up = |view: &View| {
+        let take_up = |view: &View, voided: Option<u64>| {
             let chosen = began.elapsed();
             let attached = mirror::take_up(&namespaces, true)
                 .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
-            Ok((view.clone(), attached, chosen))
+            Ok((view.clone(), attached, voided, chosen))
         };
         let promoted = match promote(&self.membership, (seen, term_of_clock()), void, take_up) {
             Err(error) if error.kind() == ErrorKind::Superseded => {
@@ -542,12 +534,27 @@ impl Node {
             }
             promoted => promoted?,
         };
-        let Some((view, attached, chosen)) = promoted else { return Ok(Watched::Well) };
+        let (view, attached, voided, chosen) = match promoted {
+            Promoted::Yes(promoted) => promoted,
+            Promoted::No => return Ok(Watched::Well),
+            Promoted::NotYet(error) => {
+                debug!(node, %error, "this node cannot be chosen yet");
+                return Ok(Watched::Well);
+            }
+        };
         let config = self.config.primary_config(&self.config.token()?, self.reserved.address());
         let lease = self.config.lease().map(|length| Lease::of_primary(&self.membership, length));
         let reserved = self.reserved.try_clone()?;
-        let prepared = primary::prepare(&config, &self.status, (&view, lease), reserved, Some(attached))?;
-        let Some(replica) = self.current.succeed(|| prepared.take_over())? else { return Ok(Watched::Well) };
+        let past = Some((attached, voided));
+        let prepared = primary::prepare(&config, &self.status, (&view, lease), reserved, past)?;
+        let replica = match self.current.succeed(|| prepared.take_over()) {
+            Err(error) if error.kind() == ErrorKind::Superseded => {
+                warn!(node, %error, "this node begins anew");
+                return Ok(Watched::Lost);
+            }
+            replica => replica?,
+        };
+        let Some(replica) = replica else { return Ok(Watched::Well) };
         *self.role.lock().expect("no panic under this lock") = Role::Primary;
         self.status.note_promotion();
         let (chosen_ms, ms) = (chosen.as_millis() as u64, began.elapsed().as_millis() as u64);

@@ -29,6 +29,8 @@ struct Past {
     lives: Vec<u64>,
     /// The last records of each shard of each namespace, for other replicas.
     backlogs: Vec<Vec<Backlog>>,
+    /// Whose records it has.
+    lineage: u64,
     /// The last term in which an item of it was named.
     last_term: u64,
 }
@@ -49,6 +51,7 @@ impl Past {
         }
         let mut replayed = Replayed::nothing(Layout(described), Position::default());
         let lives = attached.iter().map(|of| of.life).collect();
+        let lineage = attached.first().map_or(0, |of| of.lineage);
         let mut attached = attached;
         let backlogs = attached.iter_mut().map(|of| of.intake.take_backlogs()).collect();
         let shadows = attached.into_iter().flat_map(|mut of| of.intake.take_shadows());
@@ -57,7 +60,7 @@ impl Past {
             last_term = last_term.max(Incarnation(shadow.follower.end().incarnation).term());
             *of = Some((shadow.segments, Box::new(shadow.follower)));
         }
-        Ok(Past { replayed: Mutex::new(replayed), lives, backlogs, last_term })
+        Ok(Past { replayed: Mutex::new(replayed), lives, backlogs, lineage, last_term })
     }
 }
 
@@ -67,12 +70,13 @@ pub(super) fn prepare(
     status: &Arc<NodeStatus>,
     (view, lease): (&View, Option<Lease>),
     reserved: Reserved,
-    attached: Option<Vec<Attached>>,
+    past: Option<(Vec<Attached>, Option<u64>)>,
 ) -> Result<Prepared> {
     let configured = config.all_namespaces()?;
     check_access(config)?;
-    let past = attached.map(|attached| Past::of(attached, &configured)).transpose()?;
-    let authority = Arc::new(Authority::prepare_member(RunDirectory(config.directory.clone()))?);
+    let voided = past.as_ref().and_then(|(_, voided)| *voided);
+    let past = past.map(|(attached, _)| Past::of(attached, &configured)).transpose()?;
+    let authority = Arc::new(Authority::prepare_member(RunDirectory(config.directory.clone()), voided)?);
     if let Some(lease) = lease {
         authority.lease(lease);
     }
@@ -93,10 +97,10 @@ pub(super) fn prepare(
     let listener = authority.listen()?;
     let tcp = Some(reserved.address());
     authority.note_address(tcp)?;
-    let backlogs = past.map_or_else(Vec::new, |past| past.backlogs);
+    let past = past.map_or_else(Default::default, |past| (past.lineage, past.backlogs));
     let times_ns = (host_clock_ns(false), BETWEEN_TRIES.as_nanos() as u64);
     let of = (status.membership.clone(), log.control.clone());
-    let replicas = replicas::Replication::new(of, view, served.len(), backlogs, times_ns);
+    let replicas = replicas::Replication::new(of, view, served.len(), past, times_ns);
     let replication = Replication { replicas, waker: log.waker };
     let mut shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
     shared.replication = Some(replication);

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::tcp::FeedLink;
 use kelix_image::MemoryMap;
-use kelix_log::{Gatherer, LogState, ShardLog};
+use kelix_log::{Gatherer, ShardLog};
+use kelix_shard::replicas::counts;
 use kelix_types::{Error, ErrorKind, Place};
 use kelix_wire::control::{Frame, StreamPosition};
 use kelix_wire::feed::{
@@ -190,16 +191,6 @@ fn of_stream(error: &Error) -> End {
         ErrorKind::TimedOut => refused(format!("too slow: {}; attach anew", error.context())),
         _ => refused(format!("what a shard tells makes no sense: {}", error.context())),
     }
-}
-
-/// Whether a cut may be told, where it waits for these logs of all shards, or of none. What stands in
-/// the streams may count at once. A log that has failed
-/// is waited for no more: those who read at the primary do not, either.
-fn counts(logs: &[ShardLog], cut: &FeedCut) -> bool {
-    let mut shards = logs.iter().zip(&cut.sequences);
-    shards.all(|(log, sequence)| {
-        log.durable() >= *sequence || log.counts_at_once() || log.state() == LogState::Failed
-    })
 }
 
 /// What a turn left to do.
@@ -687,7 +678,7 @@ impl Feeding<'_> {
 #[cfg(test)]
 mod tests {
     use kelix_image::Committed;
-    use kelix_log::LogControl;
+    use kelix_log::{LogControl, LogState};
 
     use super::*;
 

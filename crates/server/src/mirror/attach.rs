@@ -215,7 +215,8 @@ pub(crate) fn attach(
     };
     let (is_root, is_cache) = (root.is_empty(), features & FEATURE_HINTS != 0);
     let writes_go_to = if is_root { primary.clone() } else { root };
-    if resumes && of_lineage == Some(lineage) && of_life.is_some_and(|of| of != life) {
+    let goes_on = config.replica.is_some() || of_lineage == Some(lineage);
+    if resumes && goes_on && of_life.is_some_and(|of| of != life) {
         // Numbers of tables were given again meanwhile, and sessions here know the old ones.
         drop((greeting, stream));
         return attach(config, namespace, None, ends);
@@ -295,8 +296,9 @@ impl Attached {
         (self.link, self.streams) = (Some(link), streams);
         self.intake.resume();
         (self.writes_go_to, self.is_cache) = (writes_go_to, is_cache);
-        if self.lineage == lineage {
-            (self.life, self.next) = (life, None);
+        // A replica goes on with what the next primary has, too.
+        if self.lineage == lineage || self.intake.keeps_backlogs() {
+            (self.life, self.lineage, self.next) = (life, lineage, None);
         } else {
             self.next = Some((life, lineage));
         }

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -249,6 +249,8 @@ pub(crate) fn follow_chosen(config: &MirrorConfig, namespaces: &[Arc<Namespace>]
     };
     let resumed: Vec<_> = namespaces.iter().enumerate().map(resume).collect::<Result<_>>()?;
     for (of, resumed) in namespaces.iter().zip(resumed) {
+        let mirrored = of.mirrored.as_ref().expect("a mirror's namespace");
+        mirrored.lineage.store(resumed.lineage, Ordering::Release);
         standing(of).resume(*resumed);
         of.shards[0].wake();
     }
@@ -257,7 +259,7 @@ pub(crate) fn follow_chosen(config: &MirrorConfig, namespaces: &[Arc<Namespace>]
 
 /// What a mirror has of a namespace whose primary is lost, if it is good.
 fn past(of: &Namespace) -> Option<Past> {
-    let lineage = of.mirrored.as_ref()?.lineage;
+    let lineage = of.mirrored.as_ref()?.lineage.load(Ordering::Acquire);
     let sequences = of.shards.iter().map(|shard| shard.applied().record).collect();
     let past = Past { life: Some(of.life()), position: StreamPosition { lineage, sequences } };
     (lineage != 0 && standing(of).may_resume()).then_some(past)
@@ -337,7 +339,7 @@ fn show(
     threads.iter().for_each(|shard: &ShardThread| shard.set_fresh(attached.fresh_ns, until_ns));
     standing.note_fresh(attached.fresh_ns);
     let (primary, lineage) = (attached.writes_go_to.clone(), attached.lineage);
-    let mirrored = Mirrored { primary, lineage, standing: standing.clone() };
+    let mirrored = Mirrored { primary, lineage: AtomicU64::new(lineage), standing: standing.clone() };
     let (name, view, life) = (attached.name.clone(), attached.view.clone(), attached.life);
     // A replica knows who may read what it may come to serve.
     let known = config.namespaces.iter().find(|of| of.name == name);

@@ -119,6 +119,11 @@ impl<S> Intake<S> {
         self.backlogs = Some(self.parts.iter().map(|_| Backlog::default()).collect());
     }
 
+    /// Whether it does.
+    pub fn keeps_backlogs(&self) -> bool {
+        self.backlogs.is_some()
+    }
+
     /// The last records of each shard that were applied, where they were kept.
     pub fn take_backlogs(&mut self) -> Vec<Backlog> {
         self.backlogs.take().unwrap_or_default()

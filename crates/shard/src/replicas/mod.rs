@@ -17,6 +17,6 @@ mod replication;
 
 pub use backlog::Backlog;
 pub use intake::{Intake, MakeSegments, Shadow};
-pub use placing::{PlacedEnd, Placing};
-pub use promotion::{Look, Looked, look_after, promote};
+pub use placing::{PlacedEnd, Placing, counts};
+pub use promotion::{Look, Looked, Promoted, Silence, look_after, promote, void};
 pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption};

@@ -7,12 +7,21 @@
 use std::collections::VecDeque;
 
 use kelix_image::Committed;
-use kelix_log::{Gatherer, Reader};
+use kelix_log::{Gatherer, LogState, Reader, ShardLog};
 use kelix_types::mark;
 use kelix_wire::control::StreamPosition;
-use kelix_wire::feed::{FeedPlaced, FeedPlacing};
+use kelix_wire::feed::{FeedCut, FeedPlaced, FeedPlacing};
 
 use super::replication::{Primary, Replication, Resumption};
+
+/// Whether a cut may be told, where it waits for these logs of all shards, or of none. What stands in the streams
+/// may count at once. A log that has failed is waited for no more: those who read at the primary do not, either.
+pub fn counts(logs: &[ShardLog], cut: &FeedCut) -> bool {
+    let mut shards = logs.iter().zip(&cut.sequences);
+    shards.all(|(log, sequence)| {
+        log.durable() >= *sequence || log.counts_at_once() || log.state() == LogState::Failed
+    })
+}
 
 /// How far a replica is on its way into the view.
 enum Joining {

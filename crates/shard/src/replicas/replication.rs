@@ -130,8 +130,8 @@ pub struct Replication {
     next_feed: AtomicU64,
     /// How many have to be in sync, this one among them, for anything to count.
     pub min_in_sync: usize,
-    /// The number of the cluster, which is the lineage of all records that its primaries make.
-    cluster: u64,
+    /// The lineage of the records that this server goes on behind: those of the primary that it followed.
+    predecessor: u64,
     /// Some are awaited that were in sync when this one was chosen, and what those may lack.
     expects: AtomicBool,
     backlogs: Mutex<Vec<Vec<Backlog>>>,
@@ -151,12 +151,13 @@ pub struct Resumption {
 }
 
 impl Replication {
-    /// Of a primary which has been put into this view, with others who may be in it.
+    /// Of a primary which has been put into this view, with others who may be in it. It goes on behind records of
+    /// the lineage `predecessor`, the last of which are the backlogs.
     pub fn new(
         (membership, control): (Arc<Membership>, LogControl),
         view: &View,
         namespaces: usize,
-        backlogs: Vec<Vec<Backlog>>,
+        (predecessor, backlogs): (u64, Vec<Vec<Backlog>>),
         (now_ns, between_tries_ns): (u64, u64),
     ) -> Replication {
         let others = view.in_sync.iter().filter(|boot| **boot != membership.boot);
@@ -178,7 +179,7 @@ impl Replication {
             change: Mutex::default(),
             next_feed: AtomicU64::new(1),
             min_in_sync: view.min_in_sync,
-            cluster: view.cluster,
+            predecessor,
             expects,
             backlogs: Mutex::new(backlogs),
             began_ns: now_ns,
@@ -214,13 +215,15 @@ impl Replication {
         locks::lock(&self.change)
     }
 
-    /// The lineage of all records of the cluster.
+    /// The lineage of the records that this server makes. Each primary's is another one: records of two have the
+    /// same numbers where the successor did not take up all that was sent.
     pub fn lineage(&self) -> u64 {
-        self.cluster
+        self.membership.boot
     }
 
     /// A replica that was in sync when this server was chosen goes on behind its position. `None`: it is not
-    /// expected, or may not be told all that it lacks.
+    /// expected, may not be told all that it lacks, or followed another primary than this one did, so that it may
+    /// have records that this one never saw, with the numbers of others.
     pub fn resume(
         &self,
         primary: &impl Primary,
@@ -230,7 +233,7 @@ impl Replication {
     ) -> Option<Resumption> {
         let _changing = self.changing();
         let shards = primary.shards()[namespace];
-        let fits = position.lineage == self.cluster && position.sequences.len() == shards;
+        let fits = position.lineage == self.predecessor && position.sequences.len() == shards;
         let mut required = self.required();
         let is_expected = |replica: &&mut Replica| {
             replica.boot == boot && replica.is_listed && replica.feeds[namespace].is_none()
@@ -429,6 +432,17 @@ impl Replication {
             self.expects.store(false, Ordering::Relaxed);
             locks::lock(&self.backlogs).clear();
             primary.expect_none();
+        }
+    }
+
+    /// Takes those out of the view who are to leave it. The primary does: whoever took itself out might have been
+    /// the last one that lives.
+    pub fn let_go(&self, primary: &impl Primary, view: &View) {
+        let leaves = |boot: &&u64| view.leaving.contains(boot) && **boot != self.membership.boot;
+        for boot in view.in_sync.iter().filter(leaves) {
+            let _changing = self.changing();
+            mark!("replica let go");
+            self.unlist(primary, *boot);
         }
     }
 
