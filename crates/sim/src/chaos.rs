@@ -6,6 +6,7 @@ use std::rc::Rc;
 use kelix_types::mark;
 
 use crate::client::Stage;
+use crate::cluster::Cluster;
 use crate::disk::Disk;
 use crate::plan::Faults;
 use crate::random::Random;
@@ -21,6 +22,8 @@ pub struct Chaos {
     pub stage: Rc<Stage>,
     /// How servers are made.
     pub servers: ServerPlan,
+    /// The nodes, where servers are such.
+    pub cluster: Option<Cluster>,
     /// The clients that work.
     pub working: Working,
     /// What was done, and when.
@@ -77,6 +80,9 @@ impl Chaos {
     }
 
     fn stop_shard(&mut self, for_ns: u64) -> String {
+        if let Some(cluster) = &self.cluster {
+            return cluster.stop(&mut self.random, self.faults.longest_ns);
+        }
         mark!("shard stopped");
         let shards: Vec<TaskId> = self.stage.server.borrow().tasks().collect();
         let shard = shards[self.random.below(shards.len() as u64) as usize];
@@ -102,6 +108,9 @@ impl Chaos {
     }
 
     fn supersede(&mut self) -> String {
+        if let Some(cluster) = &self.cluster {
+            return cluster.harm(&mut self.random);
+        }
         mark!("server superseded");
         if let Some(disk) = self.servers.disk.clone() {
             return self.crash(&disk);

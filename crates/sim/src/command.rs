@@ -29,6 +29,7 @@ const HELP: &str = "kelix-sim: production code under a seeded simulator that tri
   kelix-sim --check FILE...
       judges histories from such files, without running anything
 
+--clusters and --no-clusters leave out half of what a seed does: servers of their own, or a cluster.
 --json prints the sum of all at the end as one JSON object, and nothing else.
 Exit code 0: nothing found; 1: something found; 2: bad arguments.
 ";
@@ -51,6 +52,17 @@ struct Arguments {
     histories: Option<PathBuf>,
     corruptions: u64,
     check: Vec<String>,
+    /// Only plans of clusters, or only such of other servers.
+    only: Option<bool>,
+}
+
+impl Arguments {
+    /// What a seed does, without what is left out.
+    fn plans(&self, seed: u64) -> impl Iterator<Item = Plan> + use<> {
+        let only = self.only;
+        let is_wanted = move |plan: &Plan| only.is_none_or(|is_cluster| is_cluster == plan.cluster.is_some());
+        Plan::all(seed, self.operations).into_iter().filter(is_wanted)
+    }
 }
 
 fn parse() -> Result<Option<Arguments>, String> {
@@ -67,6 +79,7 @@ fn parse() -> Result<Option<Arguments>, String> {
         histories: None,
         corruptions: 0,
         check: Vec::new(),
+        only: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -85,6 +98,8 @@ fn parse() -> Result<Option<Arguments>, String> {
             "--json" => arguments.json = true,
             "--until-found" => (arguments.once, arguments.until_found) = (true, true),
             "--trace" => arguments.trace = true,
+            "--clusters" => arguments.only = Some(true),
+            "--no-clusters" => arguments.only = Some(false),
             "--corruptions" => arguments.corruptions = number()?,
             "--histories" => {
                 arguments.histories = Some(words.next().ok_or("--histories wants a directory")?.into());
@@ -121,11 +136,13 @@ pub fn main() -> ExitCode {
 /// Runs until a seed finds something. Whether none did.
 fn look_for_one(arguments: &Arguments) -> Result<bool, String> {
     for seed in arguments.first..arguments.first + arguments.seeds {
-        let outcome = run(Plan::of(seed, arguments.operations));
-        if let Some(finding) = outcome.findings.first() {
-            let first = finding.lines().next().unwrap_or_default();
-            println!("found after {} seeds: {first}", seed - arguments.first + 1);
-            return Ok(false);
+        for plan in arguments.plans(seed) {
+            let outcome = run(plan);
+            if let Some(finding) = outcome.findings.first() {
+                let first = finding.lines().next().unwrap_or_default();
+                println!("found after {} seeds: {first}", seed - arguments.first + 1);
+                return Ok(false);
+            }
         }
     }
     println!("nothing found in {} seeds", arguments.seeds);
@@ -147,19 +164,24 @@ fn run_seeds(arguments: &Arguments) -> Result<bool, String> {
         None => totals.next_seed < arguments.first + arguments.seeds,
     };
     while more(&totals) {
-        let seed_began = Instant::now();
-        let plan = Plan::of(totals.next_seed, arguments.operations);
-        let twice = !arguments.once && arguments.minutes.is_none();
-        let outcome = if twice { run_twice(plan) } else { run(plan) };
-        if let Some(directory) = &arguments.histories {
-            opinion::write(directory, plan.seed, &outcome.history, arguments.corruptions)?;
+        totals.begin_seed();
+        for plan in arguments.plans(totals.next_seed) {
+            let plan_began = Instant::now();
+            let twice = !arguments.once && arguments.minutes.is_none();
+            let outcome = if twice { run_twice(plan) } else { run(plan) };
+            if let Some(directory) = &arguments.histories {
+                let name =
+                    if plan.cluster.is_some() { format!("{}c", plan.seed) } else { plan.seed.to_string() };
+                opinion::write(directory, (&name, plan.seed), &outcome.history, arguments.corruptions)?;
+            }
+            totals.add(&outcome);
+            if !arguments.json {
+                report(&outcome, plan_began.elapsed().as_secs_f64(), arguments);
+            }
         }
-        totals.add(&outcome);
+        totals.end_seed();
         if arguments.minutes.is_some() {
             totals.keep(&arguments.state)?;
-        }
-        if !arguments.json {
-            report(&outcome, seed_began.elapsed().as_secs_f64(), arguments.trace);
         }
     }
     if arguments.json {
@@ -199,16 +221,20 @@ fn covers(coverage: &Coverage) -> bool {
     missing.is_empty() && unknown.is_empty()
 }
 
-fn report(outcome: &Outcome, seconds: f64, trace: bool) {
+fn report(outcome: &Outcome, seconds: f64, arguments: &Arguments) {
     let Outcome { plan, history, findings, coverage, cost, moments, .. } = outcome;
-    if trace {
+    if arguments.trace {
         print_trace(outcome);
     }
     println!(
-        "seed {:4} {} {:6} shards {} {:6} operations {:6.1} M words {:6} READs {:4} torn {:4} retries {:5} epochs, \
-         longest {:4} us; {seconds:.1} s{}",
+        "seed {:4} {} {:6} shards {} {:6} operations {:6.1} M words {:6} READs {:4} torn {:4} retries \
+         {:5} epochs, longest {:4} us; {seconds:.1} s{}",
         plan.seed,
-        if plan.kind.ordered { "ordered  " } else { "unordered" },
+        match plan.cluster {
+            Some(_) => "cluster  ",
+            None if plan.kind.ordered => "ordered  ",
+            None => "unordered",
+        },
         format!("{:?}", plan.theme).to_lowercase(),
         plan.shards,
         history.len(),
@@ -224,7 +250,7 @@ fn report(outcome: &Outcome, seconds: f64, trace: bool) {
         println!("    {finding}");
     }
     if !findings.is_empty() {
-        println!("    replay: kelix-sim --seed {} --operations {} --trace", plan.seed, plan.operations);
+        println!("    replay: kelix-sim --seed {} --operations {} --trace", plan.seed, arguments.operations);
     }
 }
 

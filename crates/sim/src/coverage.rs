@@ -6,12 +6,13 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 103] = [
+pub const WANTED: [&str; 121] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
     "READ too slow",
     "READ torn",
+    "another replica was quicker",
     "answer to a request that was given up",
     "answer waited for room in a ring",
     "authority lapsed under a session",
@@ -26,6 +27,8 @@ pub const WANTED: [&str; 103] = [
     "connection delayed",
     "connection lost",
     "connection of a session on a mirror harmed",
+    "connection of nodes cut",
+    "connection of nodes held up",
     "connection to the primary lost",
     "copy of a top model was old",
     "copy of models made anew without tables of no use",
@@ -37,6 +40,7 @@ pub const WANTED: [&str; 103] = [
     "follower took a shard over",
     "generation came into force",
     "generation dropped",
+    "images of nodes compared",
     "index block merged",
     "index block moved",
     "index block split",
@@ -63,9 +67,9 @@ pub const WANTED: [&str; 103] = [
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
-    "log failed",
     "log failed in the middle of a step",
     "log failed under a write",
+    "log failed",
     "memory audited",
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",
@@ -73,8 +77,14 @@ pub const WANTED: [&str; 103] = [
     "mirror copied anew",
     "mirror has what its session has seen",
     "mirror is behind what its session has seen",
-    "models copied",
     "models copied by another session",
+    "models copied",
+    "node began anew",
+    "node copied",
+    "node killed",
+    "node promoted",
+    "node stopped",
+    "node told to leave",
     "operation answered",
     "operation timed out",
     "outcome unknown",
@@ -87,6 +97,13 @@ pub const WANTED: [&str; 103] = [
     "read by name",
     "read on a mirror",
     "record applied to a mirror",
+    "replica compared with its primary",
+    "replica left to the streams",
+    "replica left",
+    "replica let go",
+    "replica put into the view",
+    "replica taken out of the view",
+    "replica went on behind what it had",
     "scan led astray",
     "segment emptied for its memory's sake",
     "segment retired",
@@ -98,6 +115,7 @@ pub const WANTED: [&str; 103] = [
     "shard began with its log",
     "shard stopped",
     "sub-model added",
+    "successor named",
     "table of a dataset looked up",
     "top model looked up",
     "top model made anew",
@@ -113,7 +131,7 @@ pub const WANTED: [&str; 103] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 11] = [
+const RARE: [&str; 15] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",
@@ -121,8 +139,12 @@ const RARE: [&str; 11] = [
     "item with a link to another shard was moved",
     "leaf written anew for another EMPTY pattern",
     "mirror let go",
+    "node superseded before it served",
     "notes of items with links forgotten",
+    "page voided by another member",
     "record waited for that of another shard",
+    "replica could not be chosen yet",
+    "replica too late",
     "table thawed by itself",
     "top model moved",
 ];

@@ -10,6 +10,8 @@ pub mod check;
 #[cfg(kelix_sim)]
 pub mod client;
 #[cfg(kelix_sim)]
+pub mod cluster;
+#[cfg(kelix_sim)]
 pub mod coverage;
 #[cfg(kelix_sim)]
 pub mod disk;

@@ -352,6 +352,7 @@ impl Mirror {
             segments: shown.segments.clone(),
             joins: shown.joins.clone(),
             feeds: Rc::default(),
+            commands: Rc::default(),
         });
         let server = Server {
             term: images.term,
@@ -362,6 +363,7 @@ impl Mirror {
             authority: self.authority.clone(),
             shards: shards.collect(),
             log: None,
+            commits: false,
             connections: Rc::default(),
             mirror: Rc::default(),
         };

@@ -14,18 +14,23 @@ use crate::history::corrupt::corrupt;
 use crate::history::{Operation, lines};
 use crate::random::Random;
 
-/// Writes a seed's history into the directory, as `SEED.jsonl`, and corrupted copies as `SEED-N.jsonl`.
-pub fn write(directory: &Path, seed: u64, history: &[Operation], corruptions: u64) -> Result<(), String> {
+/// Writes a history of a seed into the directory, as `NAME.jsonl`, and corrupted copies as `NAME-N.jsonl`.
+pub fn write(
+    directory: &Path,
+    (name, seed): (&str, u64),
+    history: &[Operation],
+    corruptions: u64,
+) -> Result<(), String> {
     let write = |name: String, history: &[Operation]| {
         let file = directory.join(name);
         fs::write(&file, lines::write(history)).map_err(|error| format!("{}: {error}", file.display()))
     };
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    write(format!("{seed}.jsonl"), history)?;
+    write(format!("{name}.jsonl"), history)?;
     let mut random = Random::new(seed);
     for number in 1..=corruptions {
         if let Some(corrupted) = corrupt(history, &mut random) {
-            write(format!("{seed}-{number}.jsonl"), &corrupted)?;
+            write(format!("{name}-{number}.jsonl"), &corrupted)?;
         }
     }
     Ok(())

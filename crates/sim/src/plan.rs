@@ -2,6 +2,7 @@
 
 use kelix::TableKind;
 
+use crate::cluster::ClusterPlan;
 use crate::fabric::Kind;
 use crate::random::Random;
 use crate::scheduler::Temper;
@@ -86,15 +87,42 @@ pub struct Plan {
     pub mirrors: bool,
     /// For how long a mirror may be read without hearing of its primary.
     pub max_lag_ns: Option<u64>,
+    /// The servers are nodes of a cluster.
+    pub cluster: Option<ClusterPlan>,
     /// The harm that is done.
     pub faults: Faults,
 }
+
+/// One in so many operations of a seed is done in a cluster, beside the others.
+const OPERATIONS_OF_CLUSTERS: u64 = 4;
 
 /// Clocks may be wrong by so much where time bounds a READ: a reader waits 3/4 of an epoch at most by its own
 /// clock, and the shard an epoch by its own.
 const DRIFT_PPM_MAX: u64 = 120_000;
 
 impl Plan {
+    /// The plans of a seed: of servers of their own, and of a cluster, with fewer operations.
+    pub fn all(seed: u64, operations: u64) -> [Plan; 2] {
+        [Plan::of(seed, operations), Plan::of_cluster(seed, operations / OPERATIONS_OF_CLUSTERS)]
+    }
+
+    /// The plan of a cluster.
+    fn of_cluster(seed: u64, operations: u64) -> Plan {
+        // Memory is read where it is, and no value is large.
+        let themes = [(Theme::Index, 0), (Theme::Hot, 2), (Theme::Links, 6)];
+        let (_, at) = themes[(seed % 3) as usize];
+        let mut plan = Plan::of(10 * seed + at, operations);
+        if plan.crowded {
+            plan = Plan::of(10 * seed, operations);
+        }
+        let mut random = Random::new(seed ^ 0xC105);
+        (plan.seed, plan.disk_ns, plan.mirrors, plan.loads) = (seed, None, false, false);
+        plan.cluster = Some(ClusterPlan::of(&mut random, plan.temper.long_pause_ns_max));
+        (plan.faults.take_overs, plan.faults.stopped_shards) = (8, 8);
+        plan.faults.pause_ns = 60_000 + random.below(400_000);
+        plan
+    }
+
     /// The plan of a seed.
     pub fn of(seed: u64, operations: u64) -> Plan {
         let mut random = Random::new(seed ^ 0xD1CE);
@@ -192,6 +220,7 @@ impl Plan {
             disk_ns: None,
             mirrors: false,
             max_lag_ns: None,
+            cluster: None,
             timeout_ns: if slow_theme { 20_000_000 } else { 800_000 },
             faults,
         };

@@ -14,6 +14,7 @@ use crate::chaos::Chaos;
 use crate::check::linear;
 use crate::check::sessions::{self, Known, Past};
 use crate::client::{Client, OnMirrors, Stage};
+use crate::cluster::Cluster;
 use crate::coverage::Coverage;
 use crate::disk::Disk;
 use crate::history::{Action, CompareOutcome, Operation};
@@ -87,6 +88,7 @@ fn run_plan(plan: Plan) -> Outcome {
     let shown = plan.mirrors.then(|| Shown::new(TableId::new(plan.table, 1), plan.hot_keys, plan.max_lag_ns));
     // What is done on mirrors has a history of its own.
     let there: Shared<Option<There>> = Rc::default();
+    let cluster: Shared<Option<Cluster>> = Rc::default();
     let set_up = || {
         let findings: Shared<Vec<String>> = Rc::default();
         let servers = ServerPlan {
@@ -99,9 +101,17 @@ fn run_plan(plan: Plan) -> Outcome {
             disk: disk.clone(),
             mirrors: shown.clone(),
         };
+        let (nodes, server) = match plan.cluster {
+            Some(of) => {
+                let (nodes, server) = Cluster::begin(of, &servers, (harm.clone(), done.clone()));
+                (Some(nodes), server)
+            }
+            None => (None, Rc::new(RefCell::new(servers.start()))),
+        };
+        *cluster.borrow_mut() = nodes.clone();
         let set = Rc::new(Stage {
             plan,
-            server: Rc::new(RefCell::new(servers.start())),
+            server,
             host: Host::default(),
             history: Rc::default(),
             findings,
@@ -124,7 +134,7 @@ fn run_plan(plan: Plan) -> Outcome {
         let on_mirrors = There::new(&set);
         *there.borrow_mut() = Some(on_mirrors.clone());
         scheduler::spawn("conductor", move || {
-            conduct(plan, (&set, &on_mirrors), servers, &harm, &mut random, &done);
+            conduct(plan, (&set, &on_mirrors), (servers, nodes), &harm, &mut random, &done);
         });
     };
     kelix_fabric::set_host_clock(Some(scheduler::now_ns));
@@ -152,6 +162,10 @@ fn run_plan(plan: Plan) -> Outcome {
     if let Some(shown) = &shown {
         let judged = there.judge(shown, &stage, (reads, sessions), &history);
         findings.extend(judged.err().map(|finding| format!("on mirrors: {finding}")));
+    }
+    if let Some(cluster) = cluster.borrow_mut().take() {
+        findings.extend(cluster.judge(&history).err());
+        cluster.end();
     }
     let mut hasher = DefaultHasher::new();
     format!("{history:?}").hash(&mut hasher);
@@ -235,7 +249,7 @@ impl There {
 fn conduct(
     plan: Plan,
     (stage, there): (&Rc<Stage>, &There),
-    servers: ServerPlan,
+    (servers, cluster): (ServerPlan, Option<Cluster>),
     harm: &Shared<Vec<(u64, String)>>,
     random: &mut Random,
     done: &Shared<bool>,
@@ -246,6 +260,7 @@ fn conduct(
         scheduler::join(hire(0, "loader", stage, random, load));
         scheduler::set_quiet(false);
     }
+    cluster.iter().for_each(|cluster| cluster.settle(false));
     let working: Working = Rc::default();
     for number in 1..=plan.clients {
         let task = hire_worker(number, stage, random, &working);
@@ -269,6 +284,7 @@ fn conduct(
         faults: plan.faults,
         stage: stage.clone(),
         servers,
+        cluster: cluster.clone(),
         working,
         harm: harm.clone(),
         next_client: plan.clients + 5,
@@ -276,7 +292,9 @@ fn conduct(
     };
     chaos.run();
     on_mirrors.into_iter().for_each(scheduler::join);
+    cluster.iter().for_each(|cluster| cluster.settle(true));
     scheduler::join(hire(0, "sweeper", stage, random, Client::sweep));
+    cluster.iter().for_each(Cluster::compare);
     *done.borrow_mut() = true;
 }
 

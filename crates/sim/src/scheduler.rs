@@ -152,6 +152,11 @@ pub fn unnoticed<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether accesses to shared memory are moments now, and a task runs that can give way.
+pub fn is_noticed() -> bool {
+    !AT_WORK.get()
+}
+
 /// From now on, or from now on no more, accesses to shared memory are no moments: to set a run up quickly.
 pub fn set_quiet(quiet: bool) {
     QUIET.set(quiet);

@@ -41,6 +41,27 @@ pub(crate) struct ShardNode {
     pub joins: Shared<VecDeque<Join>>,
     /// Mirrors that want to copy it, and follow it from there on.
     pub feeds: Shared<VecDeque<Shared<Option<mirror::Stream>>>>,
+    /// What others of its node have to ask it.
+    pub commands: Commands,
+}
+
+/// What is asked of a shard between two steps.
+pub(crate) type Commands = Shared<VecDeque<Box<dyn FnOnce(&mut Shard)>>>;
+
+impl ShardNode {
+    /// Asks something of the shard.
+    pub fn command(&self, command: impl FnOnce(&mut Shard) + 'static) {
+        self.commands.borrow_mut().push_back(Box::new(command));
+        self.bell.ring();
+    }
+}
+
+/// A shard that is about to serve.
+pub(crate) struct Begun {
+    pub shard: Shard,
+    pub config: ShardConfig,
+    pub header: Span,
+    pub segments: PrivateSegments,
 }
 
 impl Join {
@@ -83,6 +104,8 @@ pub struct Server {
     pub(crate) shards: Vec<ShardNode>,
     /// Who writes its log.
     pub(crate) log: Option<TaskId>,
+    /// What stands in memory counts only when it is committed.
+    pub(crate) commits: bool,
     /// Connections so far.
     pub(crate) connections: Rc<Cell<u64>>,
     /// Its mirror, once that can be read.
@@ -121,17 +144,20 @@ impl ServerPlan {
             None => scheduler::random_below(u64::MAX),
         };
         let view = View::of_shards(term, hash_seed, self.shards);
-        let orders: Orders = (0..self.shards).map(|_| Default::default()).collect();
         let batches = LogControl::new();
         let mut log = self.disk.as_ref().map(|disk| {
             let memory_bytes = self.memory_bytes / self.shards as u64;
             scheduler::unnoticed(|| LogEnd::replay(disk.clone(), self.shards, memory_bytes))
         });
-        let shards: Vec<ShardNode> = (0..self.shards)
-            .map(|number| {
-                self.start_shard(number, &view, (term, hash_seed), (&orders, &batches), log.as_mut())
-            })
-            .collect();
+        let begin = |number| {
+            let config = self.config(number, (&view, hash_seed), (term, true));
+            let begun = self.begin_shard(config, log.as_mut());
+            // Who begins in the middle would have to copy the memory first.
+            let follows = self.disk.is_none();
+            (begun, follows)
+        };
+        let begun: Vec<(Begun, bool)> = (0..self.shards).map(begin).collect();
+        let shards = self.run_shards(term, begun, &batches);
         let log = log.map(|log| {
             let bells = shards.iter().map(|shard| shard.bell.clone()).collect();
             let writes = scheduler::unnoticed(|| log.begin(term, bells));
@@ -147,6 +173,7 @@ impl ServerPlan {
             authority: self.authority.clone(),
             shards,
             log,
+            commits: log.is_some(),
             connections: Rc::default(),
             mirror: Rc::default(),
         };
@@ -156,17 +183,37 @@ impl ServerPlan {
         server
     }
 
-    fn start_shard(
+    /// A server of shards that serve in a term, which is in force, of a store that may have begun in an
+    /// earlier one.
+    pub(crate) fn server(
+        &self,
+        (term, store): (u64, u64),
+        (view, life): (View, u64),
+        shards: Vec<ShardNode>,
+    ) -> Server {
+        Server {
+            term,
+            store,
+            life,
+            kind: self.kind,
+            view,
+            authority: self.authority.clone(),
+            shards,
+            log: None,
+            commits: true,
+            connections: Rc::default(),
+            mirror: Rc::default(),
+        }
+    }
+
+    /// A shard's configuration, in a term of its image.
+    pub(crate) fn config(
         &self,
         number: usize,
-        view: &View,
-        (term, hash_seed): (u64, u64),
-        (orders, batches): (&Orders, &LogControl),
-        log: Option<&mut LogEnd>,
-    ) -> ShardNode {
-        let segments = PrivateSegments::default();
-        let header = Span::private(Header::BYTES);
-        let config = ShardConfig {
+        (view, hash_seed): (&View, u64),
+        (term, keeps_journal): (u64, bool),
+    ) -> ShardConfig {
+        ShardConfig {
             number,
             view: view.clone(),
             image: ImageConfig {
@@ -179,21 +226,47 @@ impl ServerPlan {
                 memory_bytes: self.memory_bytes / self.shards as u64,
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,
-                keeps_journal: true,
+                keeps_journal,
             },
             view_lease_ns: VIEW_LEASE_EPOCHS * self.kind.epoch_ns,
             is_cache: false,
-        };
-        let (mut shard, segments) = scheduler::unnoticed(|| match log {
-            Some(log) => log.begin_shard(number, config.clone(), header.clone()),
+        }
+    }
+
+    fn begin_shard(&self, config: ShardConfig, log: Option<&mut LogEnd>) -> Begun {
+        let segments = PrivateSegments::default();
+        let header = Span::private(Header::BYTES);
+        let (shard, segments) = scheduler::unnoticed(|| match log {
+            Some(log) => log.begin_shard(config.number, config.clone(), header.clone()),
             None => {
                 let source: Box<dyn SegmentSource> = Box::new(segments.clone());
                 let shard = Shard::create(config.clone(), header.clone(), source);
                 (shard.expect("enough memory for an image"), segments)
             }
         });
-        // Who begins in the middle would have to copy the memory first.
-        let following = (self.disk.is_none()).then(|| Following {
+        Begun { shard, config, header, segments }
+    }
+
+    /// Lets shards of a server serve in a term, each of which somebody follows or not.
+    pub(crate) fn run_shards(
+        &self,
+        term: u64,
+        begun: Vec<(Begun, bool)>,
+        batches: &LogControl,
+    ) -> Vec<ShardNode> {
+        let orders: Orders = begun.iter().map(|_| Default::default()).collect();
+        let run = |(begun, follows)| self.run_shard(term, (begun, follows), (&orders, batches));
+        begun.into_iter().map(run).collect()
+    }
+
+    fn run_shard(
+        &self,
+        term: u64,
+        (Begun { mut shard, config, header, segments }, follows): (Begun, bool),
+        (orders, batches): (&Orders, &LogControl),
+    ) -> ShardNode {
+        let number = config.number;
+        let following = follows.then(|| Following {
             config: config.clone(),
             follower: Follower::new(Box::new(PrivateSegments::default()), config.image.memory_bytes),
             reader: shard.follow(Lag::Wait),
@@ -201,6 +274,7 @@ impl ServerPlan {
         });
         let joins: Shared<VecDeque<Join>> = Rc::default();
         let feeds: Shared<VecDeque<_>> = Rc::default();
+        let commands = Commands::default();
         let bell = orders[number].1.clone();
         let node = Node {
             shard,
@@ -212,6 +286,7 @@ impl ServerPlan {
             drift_ppm: drift_ppm(self.drift_ppm_max),
             joins: joins.clone(),
             feeds: feeds.clone(),
+            commands: commands.clone(),
             config,
             batches: batches.clone(),
             number,
@@ -222,7 +297,7 @@ impl ServerPlan {
         let task = scheduler::spawn(&format!("server {term} shard {number}"), move || node.run());
         *bell.borrow_mut() = Some(Bell::of(task));
         let bell = bell.borrow().clone().expect("just set");
-        ShardNode { task, bell, header, segments, joins, feeds }
+        ShardNode { task, bell, header, segments, joins, feeds, commands }
     }
 }
 
@@ -285,7 +360,7 @@ impl Server {
             view: self.view.clone(),
             term: self.term,
             life: self.life,
-            commits: self.log.is_some(),
+            commits: self.commits,
             peers,
             source: Source {
                 maps: Box::new(move |shard| {
@@ -380,6 +455,7 @@ struct Node {
     drift_ppm: i64,
     joins: Shared<VecDeque<Join>>,
     feeds: Shared<VecDeque<Shared<Option<mirror::Stream>>>>,
+    commands: Commands,
     config: ShardConfig,
     batches: LogControl,
     number: usize,
@@ -424,7 +500,9 @@ impl Node {
             }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now_ns) {
                 endpoint.announce_sleep();
-                let is_wanted = !self.joins.borrow().is_empty() || !self.feeds.borrow().is_empty();
+                let is_wanted = !self.joins.borrow().is_empty()
+                    || !self.feeds.borrow().is_empty()
+                    || !self.commands.borrow().is_empty();
                 let idle = !self.shard.has_news(&endpoint) && !is_wanted;
                 let due_ns = progress.next_ns.map(|next| next.saturating_sub(endpoint.now_ns()).max(1));
                 let longest_ns = due_ns.map_or(AUTHORITY_NS, |due_ns| due_ns.min(AUTHORITY_NS));
@@ -467,6 +545,8 @@ impl Node {
         for join in joins {
             peers.push(join.enter(&mut self.shard, endpoint, true));
         }
+        let commands: Vec<_> = self.commands.borrow_mut().drain(..).collect();
+        commands.into_iter().for_each(|command| scheduler::unnoticed(|| command(&mut self.shard)));
         for feed in self.feeds.borrow_mut().drain(..) {
             let begin = || mirror::Stream::begin(&mut self.shard, self.config.clone(), &self.batches);
             *feed.borrow_mut() = Some(scheduler::unnoticed(begin));

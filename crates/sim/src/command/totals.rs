@@ -23,6 +23,10 @@ pub struct Totals {
     pub seeds: u64,
     /// Seeds that found something.
     pub failed: u64,
+    /// Whether the seed under way has found something.
+    has_findings: bool,
+    /// Operations of all runs together.
+    done: u64,
     words: u64,
     cost: Cost,
     pub coverage: Coverage,
@@ -57,6 +61,7 @@ impl Totals {
         totals.next_seed = number("next_seed")?;
         totals.seeds = number("seeds")?;
         totals.failed = number("seeds_with_findings")?;
+        totals.done = number("operations")?;
         totals.words = number("words")?;
         totals.cost = Cost {
             reads: number("reads")?,
@@ -81,10 +86,21 @@ impl Totals {
         written.map_err(|error| format!("{}: {error}", file.display()))
     }
 
-    pub fn add(&mut self, outcome: &Outcome) {
-        self.next_seed = outcome.plan.seed + 1;
+    /// What is added next is of another seed.
+    pub fn begin_seed(&mut self) {
+        self.has_findings = false;
+    }
+
+    /// All runs of a seed were added.
+    pub fn end_seed(&mut self) {
+        self.next_seed += 1;
         self.seeds += 1;
-        self.failed += u64::from(!outcome.findings.is_empty());
+        self.failed += u64::from(self.has_findings);
+    }
+
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.has_findings |= !outcome.findings.is_empty();
+        self.done += outcome.plan.operations;
         self.words += outcome.moments;
         self.cost.add(outcome.cost);
         self.coverage.add(&outcome.coverage);
@@ -105,7 +121,7 @@ impl Totals {
             "next_seed": self.next_seed,
             "seeds": self.seeds,
             "seeds_with_findings": self.failed,
-            "operations": self.seeds * self.operations,
+            "operations": self.done,
             "words": self.words,
             "reads": self.cost.reads,
             "read_bytes": self.cost.read_bytes,
@@ -119,6 +135,10 @@ impl Totals {
                 "connection delayed",
                 "client killed",
                 "server superseded",
+                "node stopped",
+                "node killed",
+                "connection of nodes cut",
+                "connection of nodes held up",
             ]),
             "coverage": coverage,
             "findings": self.findings,

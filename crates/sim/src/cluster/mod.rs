@@ -1,0 +1,453 @@
+//! A cluster: nodes that are primary or replicas, a register, and what befalls them.
+//!
+//! ```text
+//! node     one process after another: copies what the primary has, follows it, goes on in its place
+//! primary  the server that a node is while it is primary: shards, and which replicas have to have what
+//! feed     what a primary tells one replica
+//! link     the connection of the two
+//! register the views; views: when which was in force, and what clients may have been told meanwhile
+//! ```
+//!
+//! All that is decided, is so by production code: `kelix_shard::replicas` (`Replication`, `Placing`,
+//! `Intake`, `look_after`, `promote`) and `kelix_register::Membership`. What stands here moves words and asks.
+//!
+//! 1. Nodes are killed and stopped wherever one of their tasks gives way, so between any two accesses to
+//!    shared memory, and go on, or begin anew, some time later. One that would be the last of those in the
+//!    view that live is not killed: with it what was answered would be gone as promised.
+//! 2. At the end all nodes come into the view again, and their images are compared, with what clients were
+//!    answered.
+
+mod feed;
+mod link;
+mod node;
+mod primary;
+mod register;
+mod views;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use kelix_image::PrivateSegments;
+use kelix_register::{Member, MemoryRegister, Register, Swapped, View};
+use kelix_shard::replicas::Shadow;
+use kelix_types::{locks, mark};
+
+use crate::random::Random;
+use crate::scheduler::{self, Shared, TaskId};
+use crate::server::{Server, ServerPlan, ShardNode};
+use link::Cable;
+use node::Node;
+use primary::PrimaryServer;
+use views::Views;
+
+/// What a seed decides of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterPlan {
+    /// How many nodes there are, at most three.
+    pub nodes: usize,
+    /// Which of them have mapped the primary's streams, while they are replicas.
+    pub maps_streams: [bool; 3],
+    /// How many have to be in sync for anything to count.
+    pub min_in_sync: usize,
+    /// How long a primary may say nothing.
+    pub suspect_ns: u64,
+    /// Words of a stream.
+    pub stream_words: u64,
+    /// No change of the view fails.
+    pub is_reliable: bool,
+    /// The longest that frames are on their way.
+    pub delay_ns_max: u64,
+}
+
+impl ClusterPlan {
+    /// The plan of a seed.
+    pub fn of(random: &mut Random, long_pause_ns_max: u64) -> ClusterPlan {
+        let nodes = 2 + random.below(2) as usize;
+        let near = [random.once_in(2), random.once_in(2), random.once_in(2)];
+        let alike = random.once_in(3);
+        ClusterPlan {
+            nodes,
+            maps_streams: if alike { [near[0]; 3] } else { near },
+            min_in_sync: 1 + random.below(nodes as u64) as usize % 2,
+            suspect_ns: 40_000 + 2 * long_pause_ns_max + random.below(80_000),
+            stream_words: 1 << (13 + random.below(3)),
+            is_reliable: random.once_in(2),
+            delay_ns_max: 50 + random.below(3_000),
+        }
+    }
+
+    /// Between two looks at the view.
+    pub fn round_ns(&self) -> u64 {
+        self.suspect_ns / 16
+    }
+}
+
+/// Where nodes are left alone they have so many times the patience.
+const QUIET_TIMES: u64 = 20;
+
+/// The process of a node.
+#[derive(Default)]
+struct Process {
+    /// Its tasks, the first of which begins the others.
+    tasks: Vec<TaskId>,
+    stopped_until_ns: u64,
+    /// Under which number it is a member.
+    boot: u64,
+    /// What it has as a replica.
+    shadows: Shared<Vec<Shadow<PrivateSegments>>>,
+    primary: Option<Rc<PrimaryServer>>,
+    /// Its connections to primaries.
+    cables: Vec<Cable>,
+}
+
+struct Inner {
+    plan: ClusterPlan,
+    servers: ServerPlan,
+    hash_seed: u64,
+    register: MemoryRegister,
+    views: Views,
+    processes: RefCell<Vec<Process>>,
+    /// The numbers of members whose processes have not ended.
+    alive: RefCell<HashSet<u64>>,
+    primaries: RefCell<HashMap<u64, Rc<PrimaryServer>>>,
+    /// What clients connect to, once there is anything.
+    server: RefCell<Option<Shared<Server>>>,
+    harm: Shared<Vec<(u64, String)>>,
+    done: Shared<bool>,
+    /// Nodes are left alone from now on.
+    is_quiet: Cell<bool>,
+}
+
+/// The nodes of a run, and what they share.
+#[derive(Clone)]
+pub struct Cluster(Rc<Inner>);
+
+impl Cluster {
+    /// A cluster whose first node serves, and whose others begin.
+    pub fn begin(
+        plan: ClusterPlan,
+        servers: &ServerPlan,
+        (harm, done): (Shared<Vec<(u64, String)>>, Shared<bool>),
+    ) -> (Cluster, Shared<Server>) {
+        locks::set_wait(scheduler::give_way);
+        let cluster = Cluster(Rc::new(Inner {
+            plan,
+            servers: servers.clone(),
+            hash_seed: scheduler::random_below(u64::MAX),
+            register: MemoryRegister::default(),
+            views: Views::default(),
+            processes: RefCell::new((0..plan.nodes).map(|_| Process::default()).collect()),
+            alive: RefCell::default(),
+            primaries: RefCell::default(),
+            server: RefCell::default(),
+            harm,
+            done,
+            is_quiet: Cell::new(false),
+        }));
+        Node::begin_cluster(&cluster);
+        (1..plan.nodes).for_each(|node| cluster.begin_process(node));
+        let server = cluster.0.server.borrow().clone().expect("the first node serves");
+        (cluster, server)
+    }
+
+    fn plan(&self) -> ClusterPlan {
+        self.0.plan
+    }
+
+    /// How long a primary may say nothing.
+    fn suspect_ns(&self) -> u64 {
+        self.0.plan.suspect_ns * if self.0.is_quiet.get() { QUIET_TIMES } else { 1 }
+    }
+
+    fn servers(&self) -> &ServerPlan {
+        &self.0.servers
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.0.hash_seed
+    }
+
+    fn wire_view(&self) -> kelix_wire::View {
+        kelix_wire::View::of_shards(1, self.0.hash_seed, self.0.servers.shards)
+    }
+
+    fn views(&self) -> &Views {
+        &self.0.views
+    }
+
+    fn tell(&self, what: String) {
+        self.0.harm.borrow_mut().push((scheduler::now_ns(), what));
+    }
+
+    /// Something is wrong, which ends the run.
+    fn find(&self, what: String) {
+        self.0.servers.findings.borrow_mut().push(what);
+        *self.0.done.borrow_mut() = true;
+    }
+
+    fn lives(&self, boot: u64) -> bool {
+        self.0.alive.borrow().contains(&boot)
+    }
+
+    /// The view in force, without looks that others could go between.
+    fn view(&self) -> View {
+        self.0.register.clone().read().ok().flatten().expect("there is a view from the beginning on")
+    }
+
+    /// Changes the view as whoever looks after the cluster does.
+    fn change(&self, change: impl FnOnce(View) -> Option<View>) -> bool {
+        let view = self.view();
+        let Some(mut next) = change(view.next(scheduler::random_below(u64::MAX))) else { return false };
+        next.number = view.number + 1;
+        let swapped = self.0.register.clone().swap(view.number, &next);
+        assert!(matches!(swapped, Ok(Swapped::Done)), "nobody goes between: {swapped:?}");
+        self.0.views.note(&next);
+        true
+    }
+
+    /// Clients connect to these shards from now on.
+    fn serve(&self, term: u64, shards: Vec<ShardNode>) {
+        let servers = &self.0.servers;
+        let server = servers.server((term, 1), (self.wire_view(), self.0.hash_seed), shards);
+        let mut slot = self.0.server.borrow_mut();
+        match &*slot {
+            Some(slot) => *slot.borrow_mut() = server,
+            None => *slot = Some(Rc::new(RefCell::new(server))),
+        }
+    }
+
+    // ---- processes ----
+
+    fn begin_process(&self, node: usize) {
+        let cluster = self.clone();
+        self.spawn(node, &format!("node {node}"), move || Node::run(&cluster, node));
+    }
+
+    /// Begins a task of a node's process.
+    fn spawn(&self, node: usize, name: &str, body: impl FnOnce() + 'static) -> TaskId {
+        let task = scheduler::spawn(name, body);
+        self.adopt(node, task);
+        task
+    }
+
+    fn adopt(&self, node: usize, task: TaskId) {
+        let process = &mut self.0.processes.borrow_mut()[node];
+        process.tasks.push(task);
+        let left_ns = process.stopped_until_ns.saturating_sub(scheduler::now_ns());
+        if left_ns > 0 {
+            scheduler::stop(task, left_ns);
+        }
+    }
+
+    /// Ends what a process has beside the running task.
+    fn end_process(&self, node: usize) {
+        let process = std::mem::take(&mut self.0.processes.borrow_mut()[node]);
+        self.0.alive.borrow_mut().remove(&process.boot);
+        self.0.primaries.borrow_mut().remove(&process.boot);
+        let own = scheduler::is_noticed().then(scheduler::current);
+        let others = process.tasks.iter().filter(|task| Some(**task) != own);
+        others.for_each(|task| scheduler::kill(*task));
+        self.0.processes.borrow_mut()[node].tasks.extend(own.filter(|own| process.tasks.contains(own)));
+        drop(process);
+    }
+
+    // ---- harm ----
+
+    /// Whether one of those in the view lives beside a node.
+    fn can_do_without(&self, node: usize) -> bool {
+        let own = self.0.processes.borrow()[node].boot;
+        self.view().in_sync.iter().any(|boot| *boot != own && self.lives(*boot))
+    }
+
+    /// Stops a node, or one task of it, for a while.
+    pub fn stop(&self, random: &mut Random, longest_ns: u64) -> String {
+        mark!("node stopped");
+        let for_ns = match random.below(3) {
+            0 => random.below(3 * self.0.plan.suspect_ns),
+            _ => random.below(longest_ns),
+        };
+        let node = self.pick(random);
+        let mut processes = self.0.processes.borrow_mut();
+        let process = &mut processes[node];
+        if random.once_in(2) && !process.tasks.is_empty() {
+            let task = process.tasks[random.below(process.tasks.len() as u64) as usize];
+            scheduler::stop(task, for_ns);
+            return format!("{} stopped for {for_ns} ns", scheduler::name(task));
+        }
+        process.stopped_until_ns = scheduler::now_ns() + for_ns;
+        process.tasks.iter().for_each(|task| scheduler::stop(*task, for_ns));
+        format!("node {node} stopped for {for_ns} ns")
+    }
+
+    /// A node, more often the primary than another one.
+    fn pick(&self, random: &mut Random) -> usize {
+        let primary = self.view().primary;
+        let processes = self.0.processes.borrow();
+        let node = random.below(processes.len() as u64) as usize;
+        let is_it = |process: &Process| process.boot == primary;
+        processes.iter().position(is_it).filter(|_| random.once_in(2)).unwrap_or(node)
+    }
+
+    /// Does something to the cluster.
+    pub fn harm(&self, random: &mut Random) -> String {
+        match random.below(10) {
+            0..=5 => self.kill(random),
+            6 => self.cut(random, true),
+            7 => self.cut(random, false),
+            8 => self.hand_over(random),
+            _ => self.let_leave(random),
+        }
+    }
+
+    fn kill(&self, random: &mut Random) -> String {
+        let node = self.pick(random);
+        let is_begun = !self.0.processes.borrow()[node].tasks.is_empty();
+        if !is_begun || !self.can_do_without(node) {
+            return format!("node {node} is spared");
+        }
+        mark!("node killed");
+        self.end_process(node);
+        let after_ns = 1 + random.below(2 * self.0.plan.suspect_ns);
+        let cluster = self.clone();
+        scheduler::spawn("init", move || {
+            scheduler::sleep(after_ns);
+            cluster.begin_process(node);
+        });
+        format!("node {node} killed, and begins anew in {after_ns} ns")
+    }
+
+    fn cut(&self, random: &mut Random, for_ever: bool) -> String {
+        let mut processes = self.0.processes.borrow_mut();
+        let of_one = processes.iter_mut().map(|process| &mut process.cables);
+        let cables: Vec<Cable> = of_one
+            .flat_map(|cables| {
+                cables.retain(|cable| !cable.is_over());
+                cables.clone()
+            })
+            .collect();
+        if cables.is_empty() {
+            return "no connection of nodes is cut".to_string();
+        }
+        let cable = &cables[random.below(cables.len() as u64) as usize];
+        if for_ever {
+            mark!("connection of nodes cut");
+            cable.cut();
+            return "connection of nodes cut".to_string();
+        }
+        mark!("connection of nodes held up");
+        let for_ns = random.below(2 * self.0.plan.suspect_ns);
+        cable.hold_up(for_ns);
+        format!("connection of nodes held up for {for_ns} ns")
+    }
+
+    fn hand_over(&self, random: &mut Random) -> String {
+        let mut chosen = 0;
+        let is_done = self.change(|mut next| {
+            let others: Vec<u64> =
+                next.in_sync.iter().copied().filter(|boot| *boot != next.primary).collect();
+            if others.is_empty() || next.successor.is_some() {
+                return None;
+            }
+            chosen = others[random.below(others.len() as u64) as usize];
+            next.successor = Some(chosen);
+            Some(next)
+        });
+        if is_done {
+            mark!("successor named");
+        }
+        format!("successor {:04x} named: {is_done}", chosen >> 48)
+    }
+
+    fn let_leave(&self, random: &mut Random) -> String {
+        let node = self.pick(random);
+        let boot = self.0.processes.borrow()[node].boot;
+        let is_done = self.change(|mut next| {
+            let is_new = next.member(boot).is_some() && !next.leaving.contains(&boot);
+            next.leaving.push(boot);
+            is_new.then_some(next)
+        });
+        if is_done {
+            mark!("node told to leave");
+        }
+        format!("node {node} told to leave: {is_done}")
+    }
+
+    // ---- the end ----
+
+    /// Waits until all nodes are in sync, and leaves them alone until then, or from then on.
+    pub fn settle(&self, for_ever: bool) {
+        self.0.is_quiet.set(true);
+        for _ in 0..SETTLES_WITHIN {
+            let view = self.view();
+            let all = view.in_sync.len() == self.0.plan.nodes && view.leaving.is_empty();
+            if all && view.successor.is_none() && view.in_sync.iter().all(|boot| self.lives(*boot)) {
+                return self.0.is_quiet.set(for_ever);
+            }
+            scheduler::sleep(self.0.plan.round_ns());
+        }
+        self.find(format!("the nodes do not come into sync again: {:?}", self.view()));
+    }
+
+    /// Compares the images of all nodes, behind the last record.
+    pub fn compare(&self) {
+        let primary = self.view().primary;
+        let Some(primary) = self.0.primaries.borrow().get(&primary).cloned() else {
+            return self.find("there is no primary at the end".to_string());
+        };
+        let shadows: Vec<(usize, Shared<Vec<Shadow<PrivateSegments>>>)> = {
+            let processes = self.0.processes.borrow();
+            let replicas = processes.iter().enumerate().filter(|(_, process)| process.primary.is_none());
+            replicas.map(|(node, process)| (node, process.shadows.clone())).collect()
+        };
+        for (node, shadows) in shadows {
+            for (shard, of) in primary.shards.iter().enumerate() {
+                let mut last = String::new();
+                let is_equal = (0..COMPARES_MAX).any(|_| {
+                    let said: Shared<Option<Result<(), String>>> = Rc::default();
+                    let (told, shadows) = (said.clone(), shadows.clone());
+                    of.node.command(move |of| {
+                        of.seal();
+                        let compared = match shadows.borrow().get(shard) {
+                            Some(shadow) => shadow.follower.compare(of),
+                            None => Err("nothing is there".to_string()),
+                        };
+                        *told.borrow_mut() = Some(compared);
+                    });
+                    scheduler::sleep(self.0.plan.round_ns());
+                    match said.borrow_mut().take() {
+                        Some(Ok(())) => return true,
+                        Some(Err(what)) => last = what,
+                        None => {}
+                    }
+                    false
+                });
+                if !is_equal {
+                    self.find(format!("node {node}, shard {shard}, differs at the end: {last}"));
+                }
+            }
+        }
+        mark!("images of nodes compared");
+    }
+
+    /// Whether what clients were told fits the views.
+    pub fn judge(&self, history: &[crate::history::Operation]) -> Result<(), String> {
+        self.0.views.judge(history)
+    }
+
+    /// Nobody uses it any more.
+    pub fn end(&self) {
+        self.0.processes.borrow_mut().clear();
+        self.0.primaries.borrow_mut().clear();
+    }
+}
+
+/// Looks for all nodes to be in sync, before that is called too long.
+const SETTLES_WITHIN: usize = 20_000;
+/// Tries to find a replica with all that its primary has.
+const COMPARES_MAX: usize = 200;
+
+/// A member, by the name of its node.
+fn member(node: usize, boot: u64) -> Member {
+    Member { node: format!("{}", node + 1), boot, pid: 1, address: "sim:1".to_string() }
+}

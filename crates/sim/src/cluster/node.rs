@@ -1,0 +1,469 @@
+//! The process of a node, which begins anew as another member whenever it is of no use as it is.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kelix_image::{PrivateSegments, SegmentSource};
+use kelix_log::StreamMemory;
+use kelix_register::{Membership, Register, View};
+use kelix_shard::replicas::{Intake, Look, Looked, Promoted, Shadow, Silence, look_after, promote, void};
+use kelix_types::{Error, ErrorKind, Result, mark};
+use kelix_wire::control::StreamPosition;
+use kelix_wire::feed::FeedPart;
+
+use super::feed::{ATTACHED, Feeding, Patience};
+use super::link::Link;
+use super::primary::{Past, PrimaryServer};
+use super::register::NodeRegister;
+use super::{Cluster, member};
+use crate::fabric::{AUTHORITY_TERM, Bell};
+use crate::scheduler::{self, Shared};
+
+/// Words of records that are applied before anything else is looked at, at most.
+const TURN_WORDS_MAX: u64 = 2_000;
+/// One in so many looks a replica is compared with its primary.
+const ROUNDS_A_COMPARISON: u64 = 64;
+/// Times of suspicion that a successor may take to go on.
+const SUCCEEDS_WITHIN: u64 = 10;
+
+/// A node, as the task of its process that looks after its role.
+pub struct Node {
+    cluster: Cluster,
+    number: usize,
+    membership: Arc<Membership>,
+    bell: Bell,
+}
+
+/// What came of a turn.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    GoesOn,
+    /// It is primary.
+    Promoted,
+    /// It begins anew.
+    Lost,
+}
+
+fn random() -> Result<u64> {
+    Ok(scheduler::random_below(u64::MAX) + 1)
+}
+
+fn make_segments(_: usize) -> (PrivateSegments, Box<dyn SegmentSource>) {
+    let segments = PrivateSegments::default();
+    (segments.clone(), Box::new(segments))
+}
+
+/// What a node has as a replica.
+struct Replica {
+    intake: Intake<PrivateSegments>,
+    shadows: Shared<Vec<Shadow<PrivateSegments>>>,
+    link: Option<Link>,
+    streams: Vec<StreamMemory>,
+    says_what_it_has: bool,
+    /// Whom it follows, and how often something has come.
+    followed: u64,
+    heard: u64,
+    /// Whose records it has.
+    lineage: u64,
+    /// All is here that the primary has told, which is followed no more.
+    is_detached: bool,
+}
+
+impl Node {
+    /// The first node puts the first view in, and serves.
+    pub fn begin_cluster(cluster: &Cluster) {
+        let node = 0;
+        let membership = Node::member(cluster, node);
+        let view = View {
+            number: 1,
+            cluster: 7,
+            term: 1,
+            primary: membership.boot,
+            in_sync: vec![membership.boot],
+            min_in_sync: cluster.plan().min_in_sync,
+            successor: None,
+            leaving: Vec::new(),
+            members: vec![member(node, membership.boot)],
+            proposal: 1,
+        };
+        let swapped = cluster.0.register.clone().swap(0, &view);
+        swapped.expect("the first view is put in");
+        cluster.0.views.note(&view);
+        let term = cluster.servers().authority.words().load(AUTHORITY_TERM) + 1;
+        let primary = PrimaryServer::start(cluster, &membership, &view, (None, term));
+        let primary = primary.expect("nobody else is there");
+        Node::note_primary(cluster, node, &primary);
+        let of = cluster.clone();
+        cluster.spawn(node, &format!("node {node}"), move || {
+            let bell = Bell::of(scheduler::current());
+            let cluster = of.clone();
+            Node { cluster: of, number: node, membership, bell }.be_primary(&primary);
+            cluster.end_process(node);
+            Node::run(&cluster, node);
+        });
+    }
+
+    fn member(cluster: &Cluster, node: usize) -> Arc<Membership> {
+        let register = NodeRegister {
+            register: cluster.0.register.clone(),
+            views: cluster.0.views.clone(),
+            is_reliable: cluster.plan().is_reliable,
+        };
+        let membership = Membership::new(Box::new(register), random).expect("a random number");
+        cluster.0.processes.borrow_mut()[node].boot = membership.boot;
+        cluster.0.alive.borrow_mut().insert(membership.boot);
+        Arc::new(membership)
+    }
+
+    fn note_primary(cluster: &Cluster, node: usize, primary: &Rc<PrimaryServer>) {
+        cluster.0.primaries.borrow_mut().insert(primary.replication.membership.boot, primary.clone());
+        cluster.0.processes.borrow_mut()[node].primary = Some(primary.clone());
+        primary.shards.iter().for_each(|shard| cluster.adopt(node, shard.node.task));
+    }
+
+    /// Is one member after another, for ever.
+    pub fn run(cluster: &Cluster, number: usize) {
+        loop {
+            let membership = Node::member(cluster, number);
+            let bell = Bell::of(scheduler::current());
+            let node = Node { cluster: cluster.clone(), number, membership, bell };
+            if let Err(error) = node.live() {
+                if !error.retry() && error.kind() != ErrorKind::System {
+                    cluster.find(format!("node {number}: {error}"));
+                }
+                cluster.tell(format!("node {number}: {error}"));
+            }
+            mark!("node began anew");
+            cluster.tell(format!("node {number} begins anew"));
+            cluster.end_process(number);
+            scheduler::sleep(1 + scheduler::random_below(cluster.plan().round_ns()));
+        }
+    }
+
+    /// Follows whoever is primary, and goes on in that one's place, as long as this is of use.
+    fn live(&self) -> Result<()> {
+        let mut replica = loop {
+            match self.attach() {
+                Ok(replica) => break replica,
+                Err(error) if error.retry() || error.kind() == ErrorKind::System => {
+                    self.cluster.tell(format!("node {}: {error}", self.number));
+                    scheduler::sleep(1 + scheduler::random_below(2 * self.cluster.plan().round_ns()));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        self.follow(&mut replica)
+    }
+
+    // ---- replica ----
+
+    /// Copies what the primary has.
+    fn attach(&self) -> Result<Replica> {
+        let lost = |what| Error::new(ErrorKind::Unavailable, "follow", what).with_retry(true);
+        let view = self.membership.look()?.ok_or_else(|| lost("there is no view"))?;
+        let lives = || view.in_sync.iter().any(|boot| self.cluster.lives(*boot));
+        if !lives() && self.membership.look()?.is_some_and(|now| now.number == view.number) {
+            self.cluster.find("all nodes have ended that had what was written last".to_string());
+            scheduler::sleep(u64::MAX / 4);
+        }
+        self.membership.join(&member(self.number, self.membership.boot))?;
+        let (link, streams) =
+            self.connect(view.primary, None).ok_or_else(|| lost("the primary is not there"))?;
+        let mut intake = Intake::new(self.cluster.servers().shards, u64::MAX / 2, make_segments);
+        intake.keep_backlogs();
+        let shadows = Shared::default();
+        self.cluster.0.processes.borrow_mut()[self.number].shadows = Rc::clone(&shadows);
+        let mut replica = Replica {
+            intake,
+            shadows,
+            link: Some(link),
+            streams,
+            says_what_it_has: false,
+            followed: view.primary,
+            heard: 0,
+            lineage: 0,
+            is_detached: false,
+        };
+        let mut came_ns = scheduler::now_ns();
+        while !replica.intake.is_whole() {
+            if replica.receive()? {
+                came_ns = scheduler::now_ns();
+                replica.intake.count_placed();
+                scheduler::unnoticed(|| replica.intake.apply_unread())?;
+            } else if scheduler::now_ns() - came_ns > 4 * self.cluster.suspect_ns() {
+                return Err(lost("nothing has come"));
+            } else {
+                self.bell.sleep(self.cluster.plan().round_ns());
+            }
+        }
+        *replica.shadows.borrow_mut() = replica.intake.take_shadows();
+        self.cluster.tell(format!("node {} has copied", self.number));
+        mark!("node copied");
+        Ok(replica)
+    }
+
+    /// Connects to a primary. `None`: it is not there.
+    fn connect(&self, boot: u64, position: Option<StreamPosition>) -> Option<(Link, Vec<StreamMemory>)> {
+        let primary = self.cluster.0.primaries.borrow().get(&boot).cloned()?;
+        let of = self.cluster.0.processes.borrow().iter().position(|process| process.boot == boot)?;
+        let plan = self.cluster.plan();
+        let (own, other, cable) = Link::pair(plan.delay_ns_max);
+        own.ring(&self.bell);
+        self.cluster.0.processes.borrow_mut()[self.number].cables.push(cable);
+        let streams = primary.shards.iter().map(|shard| shard.stream.clone()).collect();
+        let patience = Patience { late_ns: 4 * plan.suspect_ns, quiet_ns: plan.suspect_ns / 12 };
+        let boot = self.membership.boot;
+        let feeding = Feeding { primary, link: other, boot, position, patience };
+        self.cluster.spawn(of, &format!("feed of node {}", self.number), move || feeding.run());
+        Some((own, if plan.maps_streams[self.number] { streams } else { Vec::new() }))
+    }
+
+    fn follow(&self, replica: &mut Replica) -> Result<()> {
+        replica.says_what_it_has = true;
+        let round_ns = self.cluster.plan().round_ns();
+        let (mut silence, mut looked_ns) = (Silence::default(), scheduler::now_ns());
+        loop {
+            let worked = match replica.turn() {
+                Ok(worked) => worked,
+                Err(error) if error.retry() => {
+                    replica.link = None;
+                    true
+                }
+                Err(error) => return Err(error),
+            };
+            let passed_ns = scheduler::now_ns() - looked_ns;
+            if passed_ns >= round_ns {
+                looked_ns += passed_ns;
+                match self.look_after(replica, &mut silence, passed_ns) {
+                    Ok(Turn::GoesOn) => {}
+                    Ok(Turn::Promoted | Turn::Lost) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            } else if !worked {
+                self.bell.sleep(1 + scheduler::random_below(round_ns - passed_ns));
+            }
+        }
+    }
+
+    fn look_after(&self, replica: &mut Replica, silence: &mut Silence, passed_ns: u64) -> Result<Turn> {
+        let plan = self.cluster.plan();
+        let view = match self.membership.look() {
+            Ok(Some(view)) => view,
+            _ => return Ok(Turn::GoesOn),
+        };
+        let own = self.membership.boot;
+        let may_leave = view.leaving.contains(&own) && view.primary != own && !view.is_in_sync(own);
+        if may_leave && self.membership.leave().is_ok() {
+            mark!("replica left");
+            return Ok(Turn::Lost);
+        }
+        if scheduler::random_below(ROUNDS_A_COMPARISON) == 0 {
+            self.compare(replica);
+        }
+        silence.note((view.primary, replica.heard), (passed_ns, 4 * plan.round_ns()));
+        let look = Look {
+            followed: replica.followed,
+            is_lost: replica.link.is_none() && replica.intake.is_all_applied(),
+            silent_ns: silence.time_ns(),
+            suspect_ns: self.cluster.suspect_ns(),
+            wait_ns: 0,
+        };
+        let lives = |boot| self.cluster.lives(boot);
+        match look_after((&view, own), look, lives, || self.follow_chosen(replica, &view))? {
+            Looked::Well => Ok(Turn::GoesOn),
+            Looked::Lost => Ok(Turn::Lost),
+            Looked::Promote(why) => self.promote(replica, &view, why),
+        }
+    }
+
+    /// Has the primary look whether what is here is what is there, if this one has just as much.
+    fn compare(&self, replica: &Replica) {
+        let primary = self.cluster.0.primaries.borrow().get(&replica.followed).cloned();
+        let Some(primary) = primary.filter(|_| replica.link.is_some()) else { return };
+        for (number, shard) in primary.shards.iter().enumerate() {
+            let (shadows, cluster, node) = (replica.shadows.clone(), self.cluster.clone(), self.number);
+            shard.node.command(move |of| {
+                let shadows = shadows.borrow();
+                let Some(shadow) = shadows.get(number) else { return };
+                if of.covers() != of.sequence() || shadow.follower.applied() != of.sequence() {
+                    return;
+                }
+                mark!("replica compared with its primary");
+                if let Err(what) = shadow.follower.compare(of) {
+                    cluster.find(format!("node {node}, shard {number}, differs: {what}"));
+                }
+            });
+        }
+    }
+
+    /// Follows another primary that was chosen, with what there is here. Whether that has begun.
+    fn follow_chosen(&self, replica: &mut Replica, view: &View) -> Result<bool> {
+        if !replica.is_detached {
+            replica.detach()?;
+            return Ok(false);
+        }
+        let position = StreamPosition { lineage: replica.lineage, sequences: replica.intake.applied() };
+        let Some((link, streams)) = self.connect(view.primary, Some(position)) else { return Ok(false) };
+        let until_ns = scheduler::now_ns() + self.cluster.suspect_ns();
+        let (resumes, lineage) = loop {
+            match link.receive() {
+                Some(frame) => break (frame.part == ATTACHED && frame.words[0] == 1, frame.words[1]),
+                None if link.is_over() || scheduler::now_ns() > until_ns => return Ok(false),
+                None => self.bell.sleep(self.cluster.plan().round_ns()),
+            }
+        };
+        if resumes {
+            replica.intake.resume();
+            (replica.link, replica.streams) = (Some(link), streams);
+            (replica.followed, replica.lineage, replica.is_detached) = (view.primary, lineage, false);
+        }
+        Ok(resumes)
+    }
+
+    fn promote(&self, replica: &mut Replica, seen: &View, why: &str) -> Result<Turn> {
+        let authority = &self.cluster.servers().authority;
+        let word = authority.word(AUTHORITY_TERM);
+        let before = word.words().load_acquire(0);
+        let voided = |view: &View| {
+            self.cluster.tell(format!("node {} was chosen, term {}: {why}", self.number, view.term));
+            void(&self.membership, &word, before, scheduler::give_way)
+        };
+        let take_up = |view: &View, voided: u64| {
+            replica.take_over()?;
+            let shadows = std::mem::take(&mut *replica.shadows.borrow_mut());
+            Ok((
+                view.clone(),
+                voided + 1,
+                Past { shadows, backlogs: replica.intake.take_backlogs(), lineage: replica.lineage },
+            ))
+        };
+        let promoted = match promote(&self.membership, (seen, 0), voided, take_up) {
+            Err(error) if error.kind() == ErrorKind::Superseded => return Ok(Turn::Lost),
+            promoted => promoted?,
+        };
+        let Promoted::Yes((view, term, past)) = promoted else { return Ok(Turn::GoesOn) };
+        let start = PrimaryServer::start(&self.cluster, &self.membership, &view, (Some(past), term));
+        let Some(primary) = start else { return Ok(Turn::Lost) };
+        mark!("node promoted");
+        self.cluster.tell(format!("node {} serves, in term {term}", self.number));
+        Node::note_primary(&self.cluster, self.number, &primary);
+        self.be_primary(&primary);
+        Ok(Turn::Promoted)
+    }
+
+    // ---- primary ----
+
+    /// Looks after its replicas until another one is primary.
+    fn be_primary(&self, primary: &Rc<PrimaryServer>) {
+        let plan = self.cluster.plan();
+        let own = self.membership.boot;
+        let mut named: Option<(u64, u64)> = None;
+        loop {
+            scheduler::sleep(plan.round_ns());
+            let Ok(Some(view)) = self.membership.look() else { continue };
+            if view.primary == own {
+                let _ = self.depart(&view, &mut named);
+            }
+            let lives = |boot| self.cluster.lives(boot);
+            primary.replication.let_go(&**primary, &view);
+            primary.replication.drop_absent(&**primary, self.cluster.suspect_ns(), lives);
+            if view.primary != own || !kelix_shard::replicas::Primary::in_force(&**primary) {
+                primary.end();
+                return;
+            }
+        }
+    }
+
+    /// Names a successor where it is to leave, and forgets one that does not go on.
+    fn depart(&self, view: &View, named: &mut Option<(u64, u64)>) -> Result<()> {
+        let (own, now_ns) = (self.membership.boot, scheduler::now_ns());
+        *named = view.successor.map(|boot| match *named {
+            Some((before, since_ns)) if before == boot => (boot, since_ns),
+            _ => (boot, now_ns),
+        });
+        let within_ns = SUCCEEDS_WITHIN * self.cluster.suspect_ns();
+        if named.is_some_and(|(_, since_ns)| now_ns - since_ns > within_ns) {
+            self.membership.change(|view| {
+                let view = view.filter(|view| view.primary == own && view.successor.is_some())?;
+                Some(View { successor: None, ..view.next(0) })
+            })?;
+        }
+        if view.successor.is_some() || !view.leaving.contains(&own) {
+            return Ok(());
+        }
+        let may = |boot: &&u64| **boot != own && !view.leaving.contains(boot) && self.cluster.lives(**boot);
+        let Some(successor) = view.in_sync.iter().find(may).copied() else { return Ok(()) };
+        self.membership.change(|now| {
+            let now = now.filter(|now| now.number == view.number)?;
+            Some(View { successor: Some(successor), ..now.next(0) })
+        })?;
+        Ok(())
+    }
+}
+
+impl Replica {
+    /// Takes in what has come. `false`: nothing had. An error that may pass: nothing more will.
+    fn receive(&mut self) -> Result<bool> {
+        let Some(link) = &self.link else { return Ok(false) };
+        let mut came = false;
+        while let Some(frame) = link.receive() {
+            if frame.part == ATTACHED {
+                self.lineage = frame.words[1];
+            } else {
+                // Nobody looks at what is copied, or followed.
+                scheduler::unnoticed(|| self.intake.take(frame.shard, frame.part, &frame.words))?;
+            }
+            (came, self.heard) = (true, self.heard + 1);
+            if scheduler::random_below(4) == 0 {
+                break;
+            }
+        }
+        if let Some(placed) = self.intake.settle((came, self.says_what_it_has), &self.streams)? {
+            link.push(FeedPart::Placed as u32, 0, &placed.words());
+        }
+        if link.is_over() {
+            return Err(
+                Error::new(ErrorKind::Unavailable, "follow", "the connection is over").with_retry(true)
+            );
+        }
+        Ok(came)
+    }
+
+    /// Takes in what has come, and applies some of it. `false`: there was nothing.
+    fn turn(&mut self) -> Result<bool> {
+        let came = self.receive()?;
+        if self.intake.is_all_applied() {
+            return Ok(came);
+        }
+        self.apply(scheduler::random_below(TURN_WORDS_MAX) as usize)?;
+        Ok(true)
+    }
+
+    fn apply(&mut self, words: usize) -> Result<bool> {
+        let Replica { intake, shadows, .. } = self;
+        intake.apply(words, |shard, record| {
+            if scheduler::random_below(8) == 0 {
+                scheduler::give_way();
+            }
+            let mut shadows = shadows.borrow_mut();
+            scheduler::unnoticed(|| shadows[shard].follower.apply(record))
+        })
+    }
+
+    /// Takes over all that the primary has told, and applies it.
+    fn take_over(&mut self) -> Result<()> {
+        self.link = None;
+        self.intake.take_over(&std::mem::take(&mut self.streams))?;
+        while !self.intake.is_all_applied() {
+            self.apply(usize::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the primary no more.
+    fn detach(&mut self) -> Result<()> {
+        self.take_over()?;
+        self.is_detached = true;
+        Ok(())
+    }
+}

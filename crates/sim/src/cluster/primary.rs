@@ -1,0 +1,201 @@
+//! The server that a node is while it is primary.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kelix_image::{Header, PrivateSegments, Span};
+use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
+use kelix_register::{Membership, View};
+use kelix_shard::replicas::{self, Backlog, Noted, Replication, Shadow};
+use kelix_shard::{Shard, ShardConfig};
+use kelix_types::mark;
+
+use super::Cluster;
+use crate::fabric::AUTHORITY_TERM;
+use crate::scheduler;
+use crate::server::{Begun, ShardNode};
+
+/// What a replica has that goes on in the primary's place.
+#[derive(Default)]
+pub struct Past {
+    pub shadows: Vec<Shadow<PrivateSegments>>,
+    pub backlogs: Vec<Backlog>,
+    /// Whose records that are.
+    pub lineage: u64,
+}
+
+/// What those know of a shard of a primary who feed replicas.
+pub struct PrimaryShard {
+    pub stream: StreamMemory,
+    pub node: ShardNode,
+    expected: RefCell<Vec<(Gatherer, Reader)>>,
+}
+
+/// A server that is primary.
+pub struct PrimaryServer {
+    pub replication: Replication,
+    pub batches: LogControl,
+    /// What each shard and its replicas know.
+    pub logs: Vec<ShardLog>,
+    pub shards: Vec<PrimaryShard>,
+    authority: Span,
+    term: u64,
+    is_over: Cell<bool>,
+    cluster: Cluster,
+}
+
+/// A shard that is about to serve, with what its replicas need.
+struct Replicated {
+    begun: Begun,
+    log: ShardLog,
+    stream: StreamMemory,
+    expected: Vec<(Gatherer, Reader)>,
+}
+
+impl Replicated {
+    fn begin(
+        config: ShardConfig,
+        shadow: Option<Shadow<PrivateSegments>>,
+        control: &LogControl,
+        (expected, stream_words): (usize, u64),
+    ) -> Replicated {
+        let header = Span::private(Header::BYTES);
+        let (segments, shard) = match shadow {
+            Some(Shadow { segments, follower }) => {
+                (segments, follower.into_shard(config.clone(), header.clone()))
+            }
+            None => {
+                let segments = PrivateSegments::default();
+                let source = Box::new(segments.clone());
+                (segments, Shard::create(config.clone(), header.clone(), source))
+            }
+        };
+        let mut shard = shard.expect("what a replica has makes a shard");
+        let log = control.shard(shard.end());
+        let stream = StreamMemory { words: Span::private(stream_words * 8), head: Span::private(64) };
+        shard.replicate(log.clone(), stream.clone());
+        let expect = |_| {
+            let reader = shard.feed(control);
+            (Gatherer::new(reader, control, shard.end()), shard.hold().0)
+        };
+        let expected = (0..expected).map(expect).collect();
+        Replicated { begun: Begun { shard, config, header, segments }, log, stream, expected }
+    }
+}
+
+impl PrimaryServer {
+    /// Has a server serve in a term of the authority page, if the one before is in force there. `None`: it is
+    /// not, since another one was chosen meanwhile.
+    pub fn start(
+        cluster: &Cluster,
+        membership: &Arc<Membership>,
+        view: &View,
+        (past, term): (Option<Past>, u64),
+    ) -> Option<Rc<PrimaryServer>> {
+        let (plan, servers) = (cluster.plan(), cluster.servers());
+        let control = LogControl::fenced(servers.authority.word(AUTHORITY_TERM).into(), term);
+        let expected = view.in_sync.len() - 1;
+        control.set_counts_at_once(expected == 0);
+        let past = past.unwrap_or_default();
+        let (shadows, past) = (past.shadows, (past.lineage, vec![past.backlogs]));
+        let mut shadows = shadows.into_iter();
+        let begin = |number| {
+            let config =
+                servers.config(number, (&cluster.wire_view(), cluster.hash_seed()), (view.term, false));
+            Replicated::begin(config, shadows.next(), &control, (expected, plan.stream_words))
+        };
+        let shards: Vec<Replicated> = scheduler::unnoticed(|| (0..servers.shards).map(begin).collect());
+        let of = (membership.clone(), control.clone());
+        let times_ns = (scheduler::now_ns(), plan.round_ns());
+        let replication = Replication::new(of, view, 1, past, times_ns);
+        if servers.authority.words().compare_exchange(AUTHORITY_TERM, term - 1, term).is_err() {
+            mark!("node superseded before it served");
+            return None;
+        }
+        cluster.views().note_served(membership.boot);
+        let (mut begun, mut rest, mut logs) = (Vec::new(), Vec::new(), Vec::new());
+        for Replicated { begun: shard, log, stream, expected } in shards {
+            begun.push((shard, false));
+            rest.push((stream, expected));
+            logs.push(log);
+        }
+        let nodes = servers.run_shards(term, begun, &control);
+        let shards = rest.into_iter().zip(&nodes).map(|((stream, expected), node)| PrimaryShard {
+            stream,
+            node: node.clone(),
+            expected: RefCell::new(expected),
+        });
+        let primary = Rc::new(PrimaryServer {
+            replication,
+            batches: control,
+            logs,
+            shards: shards.collect(),
+            authority: servers.authority.clone(),
+            term,
+            is_over: Cell::new(false),
+            cluster: cluster.clone(),
+        });
+        cluster.serve(term, nodes);
+        Some(primary)
+    }
+
+    /// Ends what it does for replicas.
+    pub fn end(&self) {
+        self.is_over.set(true);
+    }
+}
+
+impl replicas::Primary for PrimaryServer {
+    fn shards(&self) -> Vec<usize> {
+        vec![self.shards.len()]
+    }
+
+    fn log(&self, (_, shard): (usize, usize)) -> Option<&ShardLog> {
+        Some(&self.logs[shard])
+    }
+
+    fn wake(&self, (_, shard): (usize, usize)) {
+        self.shards[shard].node.bell.ring();
+    }
+
+    fn wake_if_asleep(&self, (_, shard): (usize, usize)) {
+        self.shards[shard].node.bell.ring();
+    }
+
+    fn take_expected(&self, (_, shard): (usize, usize)) -> Option<(Gatherer, Reader)> {
+        self.shards[shard].expected.borrow_mut().pop()
+    }
+
+    fn expect_none(&self) {
+        let expected = |shard: &PrimaryShard| std::mem::take(&mut *shard.expected.borrow_mut());
+        drop(self.shards.iter().map(expected).collect::<Vec<_>>());
+    }
+
+    fn in_force(&self) -> bool {
+        self.authority.words().load_acquire(AUTHORITY_TERM) == self.term
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.get()
+    }
+
+    fn now_ns(&self) -> u64 {
+        scheduler::now_ns()
+    }
+
+    fn pause(&self, time_ns: u64) {
+        scheduler::sleep(time_ns);
+    }
+
+    fn note(&self, what: Noted<'_>) {
+        let boot = |boot: u64| format!("{:04x}", boot >> 48);
+        let what = match what {
+            Noted::GoesOn(_) => "a replica goes on with what it has".to_string(),
+            Noted::InSync(of) => format!("replica {} is in sync", boot(of)),
+            Noted::OutOfSync(of) => format!("replica {} is out of sync", boot(of)),
+            Noted::CannotBeListed(error) | Noted::CannotBeUnlisted(error) => error.to_string(),
+        };
+        self.cluster.tell(format!("primary {}: {what}", self.term));
+    }
+}
