@@ -87,15 +87,17 @@ pub(crate) struct Watermark {
 }
 
 impl Watermark {
-    /// From now on readers believe no more than what is said to be committed.
-    pub fn begin(header: &Header, committed: Committed) -> Watermark {
+    /// From now on readers believe no more than what is said to be committed. Which leaves the records behind
+    /// that have changed, up to the last one, nobody knows.
+    pub fn begin(header: &Header, committed: Committed, last: u64) -> Watermark {
         let words = header.words();
         words.store(header_word::FEATURES, words.load(header_word::FEATURES) | features::COMMITS);
         for set in 0..SETS {
             let entries = words.part(header_word::LEAVES + set * SET_WORDS, OTHERS);
             (0..OTHERS).for_each(|at| entries.store(at, committed.record & RECORD_MASK));
+            words.part(header_word::LEAVES + set * SET_WORDS, SET_WORDS).store(OTHERS, last);
         }
-        let mut watermark = Watermark { committed, record: Cell::new(committed.record + 1) };
+        let mut watermark = Watermark { committed, record: Cell::new(last + 1) };
         watermark.commit(header, committed);
         watermark
     }
@@ -162,8 +164,16 @@ mod tests {
         fn new(committed: u64) -> Page {
             let header = Header::create(Span::private(Header::BYTES), 1, 2, limits::EPOCH_NS, 3);
             let committed = Committed { incarnation: 0, record: committed };
-            let watermark = Watermark::begin(&header, committed);
+            let watermark = Watermark::begin(&header, committed, committed.record);
             Page { header, watermark }
+        }
+
+        /// Of which no more is committed than up to a record that is not the last one.
+        fn behind(committed: u64, last: u64) -> Page {
+            let mut page = Page::new(committed);
+            let committed = Committed { incarnation: 0, record: committed };
+            page.watermark = Watermark::begin(&page.header, committed, last);
+            page
         }
 
         fn note(&self, record: u64, leaf: u64) {
@@ -186,6 +196,16 @@ mod tests {
     /// Leaves of one set.
     fn leaf(number: u64) -> u64 {
         0x77 + number * SETS as u64
+    }
+
+    #[test]
+    fn all_leaves_are_pending_where_nobody_knows_what_was_changed_last() {
+        let mut page = Page::behind(0, 7);
+        assert!((0..300).all(|leaf| page.is_pending(leaf)));
+        page.commit(6);
+        assert!(page.is_pending(leaf(0)));
+        page.commit(7);
+        assert!((0..300).all(|leaf| !page.is_pending(leaf)));
     }
 
     #[test]

@@ -255,10 +255,15 @@ impl Image {
         &self.journal
     }
 
-    /// Changes count from now on only when they are committed. All that there is, is.
+    /// Changes count from now on only when they are committed. All that there is, up to this record, is.
     pub fn begin_commits(&mut self, record: u64) {
         let committed = Committed { incarnation: self.incarnation.0, record };
-        self.watermark = Some(Watermark::begin(&self.header, committed));
+        self.begin_commits_behind(committed, record);
+    }
+
+    /// The same where of what there is, up to this record, only so much is committed.
+    pub fn begin_commits_behind(&mut self, committed: Committed, record: u64) {
+        self.watermark = Some(Watermark::begin(&self.header, committed, record));
     }
 
     /// Says up to where changes are committed, where that matters.

@@ -21,6 +21,7 @@ use kelix_image::{
 };
 use kelix_log::files::Feed;
 use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
+use kelix_shard::replicas::counts_at_first;
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, STREAM_WORDS, Shard,
     ShardConfig, ShardCounters,
@@ -287,7 +288,7 @@ impl ShardHandle {
         };
         let (mut log_end, mut replicas, mut expected, mut stream) = (None, None, Vec::new(), None);
         if let Some(ShardsLog { control, durability, of_replicas, expected: count, .. }) = log {
-            let log = control.shard(shard.end());
+            let log = control.shard(counts_at_first(shard.end(), *count));
             if *of_replicas {
                 let (ring, words) = Memfd::create("kelix-stream", STREAM_WORDS as u64 * 8, true)?;
                 let (page, head) = Memfd::create("kelix-stream-head", STREAM_HEAD_BYTES, true)?;

@@ -379,9 +379,9 @@ impl Shard {
 
     /// Changes count from now on when replicas have them, as this log says; or as soon as they stand in the
     /// stream, in this memory, where the log says so ([`LogControl::counts_at_once`]). Answers wait for that,
-    /// and readers of the memory do.
+    /// and readers of the memory do, also for what is here already and does not count yet.
     pub fn replicate(&mut self, log: ShardLog, stream: StreamMemory) {
-        self.store.image.begin_commits(self.sequence());
+        self.store.image.begin_commits_behind(log.committed(), self.sequence());
         self.recorder.begin_replication(&self.store, log.control(), stream);
         self.clients.held.begin_replication(log);
     }

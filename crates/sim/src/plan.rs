@@ -106,6 +106,11 @@ impl Plan {
         [Plan::of(seed, operations), Plan::of_cluster(seed, operations / OPERATIONS_OF_CLUSTERS)]
     }
 
+    /// Whether a server goes on with what another one has, and does not begin empty.
+    pub fn goes_on(&self) -> bool {
+        self.disk_ns.is_some() || self.cluster.is_some()
+    }
+
     /// The plan of a cluster.
     fn of_cluster(seed: u64, operations: u64) -> Plan {
         // Memory is read where it is, and no value is large.

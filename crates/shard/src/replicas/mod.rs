@@ -19,4 +19,4 @@ pub use backlog::Backlog;
 pub use intake::{Intake, MakeSegments, Shadow};
 pub use placing::{PlacedEnd, Placing, counts};
 pub use promotion::{Look, Looked, Promoted, Silence, look_after, promote, void};
-pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption};
+pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption, counts_at_first};

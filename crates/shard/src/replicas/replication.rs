@@ -11,7 +11,8 @@
 //! 2. Whoever is in the view is required, at every moment: a replica is required before it is put into the view,
 //!    and until it is taken out of the view. So whoever is chosen out of the view has all that was committed.
 //!    A server that was just chosen has those required who are in the view with it, and expects them: they go on
-//!    behind what they have ([`Replication::resume`]), or are taken out of the view.
+//!    behind what they have ([`Replication::resume`]), or are taken out of the view. Until then nothing counts of
+//!    what it has itself ([`counts_at_first`]): they may lack some of it, and be chosen next.
 //! 3. A replica that is put into the view has all that was committed before it was required
 //!    ([`Replication::cover`]).
 //! 4. With fewer in sync than the view asks for nothing counts, and no write is accepted: what was written before
@@ -58,6 +59,12 @@ pub trait Primary {
     fn pause(&self, time_ns: u64);
     /// Something is worth to be told.
     fn note(&self, what: Noted<'_>);
+}
+
+/// What counts of all that a shard has, up to this end, whose server begins to be primary and expects so many
+/// others of the view.
+pub fn counts_at_first(end: Committed, expected: usize) -> Committed {
+    if expected == 0 { end } else { Committed::NONE }
 }
 
 /// What became of a replica.

@@ -37,9 +37,8 @@ impl Client {
     pub(super) fn begin_end(&self, term: u64, key: u64, ends_ns: u64, id: ValueId) {
         let (now_ns, plan) = (scheduler::now_ns(), &self.stage.plan);
         let early_ns = (ends_ns - now_ns) * plan.drift_ppm_max / 1_000_000;
-        // A server that goes on with what another one logged has another clock, since the beginning.
-        let of_others_ns =
-            if plan.disk_ns.is_some() { now_ns / 1_000_000 * 2 * plan.drift_ppm_max } else { 0 };
+        // A server that goes on with what another one has has another clock, since the beginning.
+        let of_others_ns = if plan.goes_on() { now_ns / 1_000_000 * 2 * plan.drift_ppm_max } else { 0 };
         let end = Action::CompareAndSet { expected: Some(id), value: None, outcome: None };
         self.begin(term, key, ends_ns.saturating_sub(early_ns + of_others_ns).max(now_ns), end);
     }
@@ -47,9 +46,9 @@ impl Client {
     /// Looks whether a value that was found at the end of a run should have ended long before.
     pub(super) fn look_at_end(&self, id: ValueId) {
         let ended_ns = self.stage.ends.borrow().get(&id).copied();
-        // A server that goes on with what another one logged has another clock.
+        // A server that goes on with what another one has has another clock.
         let plan = &self.stage.plan;
-        let drift_ppm = if plan.disk_ns.is_some() { 2 * plan.drift_ppm_max } else { 0 };
+        let drift_ppm = if plan.goes_on() { 2 * plan.drift_ppm_max } else { 0 };
         let late_ns_max = LATE_NS_MAX + scheduler::now_ns() / 1_000_000 * drift_ppm;
         if let Some(ended_ns) = ended_ns.filter(|ended_ns| ended_ns + late_ns_max < scheduler::now_ns()) {
             self.find(format!("{id:?} is there at {}, and ended at {ended_ns}", scheduler::now_ns()));

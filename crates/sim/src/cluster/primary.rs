@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kelix_image::{Header, PrivateSegments, Span};
 use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
 use kelix_register::{Membership, View};
-use kelix_shard::replicas::{self, Backlog, Noted, Replication, Shadow};
+use kelix_shard::replicas::{self, Backlog, Noted, Replication, Shadow, counts_at_first};
 use kelix_shard::{Shard, ShardConfig};
 use kelix_types::mark;
 
@@ -72,7 +72,7 @@ impl Replicated {
             }
         };
         let mut shard = shard.expect("what a replica has makes a shard");
-        let log = control.shard(shard.end());
+        let log = control.shard(counts_at_first(shard.end(), expected));
         let stream = StreamMemory { words: Span::private(stream_words * 8), head: Span::private(64) };
         shard.replicate(log.clone(), stream.clone());
         let expect = |_| {
