@@ -379,12 +379,12 @@ fn a_way_that_loses_everything_is_noticed() {
     mirror.serve();
     let reader = Reader::begin(&mirror, work, reading(), true);
     primary.session(patient()).unwrap().create_table("there").unwrap();
-    for loser in [&hosts.primary, &hosts.mirror] {
+    for (loser, other) in [(&hosts.primary, &hosts.mirror), (&hosts.mirror, &hosts.primary)] {
         mirror.until_it_follows();
         reader.until_more();
         let put = || hosts.write_there(&mirror, &["put", "there", "key", "value"]);
         put().unwrap();
-        loser.lose_what_is_sent(true);
+        loser.lose_what_is_sent(other.address(), true);
         let began = Instant::now();
         mirror.until_it_has_lost();
         println!("lost after {:?}", began.elapsed());
@@ -394,7 +394,7 @@ fn a_way_that_loses_everything_is_noticed() {
         assert!(began.elapsed() < ANSWER, "told after {:?}: {why}", began.elapsed());
         writers.until_more(50);
         reader.until_more();
-        loser.lose_what_is_sent(false);
+        loser.lose_what_is_sent(other.address(), false);
         let began = Instant::now();
         mirror.until_it_follows();
         println!("follows again after {:?}", began.elapsed());

@@ -528,7 +528,12 @@ impl Feeding<'_> {
         }
         // What is gathered next is as new as that, or newer.
         let mirrored = self.mirror.namespace.mirrored.as_ref();
-        let lag_ns = mirrored.map_or(0, |of| of.standing.lag_ns().unwrap_or(u64::MAX));
+        let lag_ns = match mirrored {
+            Some(of) => of.standing.lag_ns().unwrap_or(u64::MAX),
+            None if self.shared.authority.counts() => 0,
+            // Another server may take writes by now, of which this one knows nothing.
+            None => u64::MAX,
+        };
         let question = self.question;
         let reads_streams = self.placing.as_ref().is_some_and(Placing::reads_streams);
         let Feeding { gatherers, link, shared, .. } = self;
