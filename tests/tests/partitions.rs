@@ -160,6 +160,8 @@ fn who_reads_on_a_host_that_is_cut_off_reads_nothing_old() {
     let table = far.create_table("apart").unwrap();
     far.put(table, b"count", &0u64.to_le_bytes()).unwrap();
     let (told, of_primary) = (acknowledged.clone(), hosts.near(primary));
+    let read = Arc::<AtomicU64>::default();
+    let reads_so_far = read.clone();
     let near = std::thread::spawn(move || {
         let mut near = of_primary.session();
         let table = near.table("apart").unwrap();
@@ -167,6 +169,7 @@ fn who_reads_on_a_host_that_is_cut_off_reads_nothing_old() {
             let before = told.load(Ordering::SeqCst);
             let found = read_count(&mut near, table);
             assert!(found >= before, "{found} was read behind {before}, which was acknowledged");
+            reads_so_far.store(reads, Ordering::SeqCst);
             if found == 300 {
                 return reads;
             }
@@ -178,6 +181,7 @@ fn who_reads_on_a_host_that_is_cut_off_reads_nothing_old() {
         0
     });
     clients.go_on(100);
+    until_within(WITHIN, "it is read there", || read.load(Ordering::SeqCst) > 100);
     hosts.plug(primary, false);
     for count in 1..=300u64 {
         far.put(table, b"count", &count.to_le_bytes()).unwrap();
