@@ -257,7 +257,7 @@ mod tests {
         page.note(5, 0x0000_0003_0012_3477);
         let words = page.header.words();
         let set: Vec<u64> = (0..8).map(|at| words.load(header_word::LEAVES + 0x77 * 8 + at)).collect();
-        assert_eq!(set, [0x0012_3400_0000_0005, 4, 4, 4, 4, 4, 4, 0]);
+        assert_eq!(set, [0x0012_3400_0000_0005, 4, 4, 4, 4, 4, 4, 4]);
         assert_eq!([2, 32, 33, 34].map(|word| words.load(word)), [1, 0, 4, 5]);
     }
 }
