@@ -175,7 +175,7 @@ jar: toolchain ## build the jar of the Java client, in java/dist
 
 test-java: test-tools toolchain ## test the Java client on Java 17 and the newest JDK, as its users have it
 	@echo "== Java"
-	@$(CARGO) build --release --locked --package kelix-cli
+	@$(CARGO) build --release --workspace --locked --bin kelix
 	@KELIX="$(abspath $(RELEASE))/kelix" scripts/test-java
 
 install: dist ## install the program and its benchmarks below PREFIX (default /usr/local; DESTDIR is honoured)
@@ -199,7 +199,7 @@ test-packaging: toolchain ## test the Debian package, also in a virtual machine,
 
 test-chart: test-tools toolchain ## test the Helm chart: what is rendered, and the pods' commands in namespaces (root)
 	@echo "== Helm chart"
-	@$(CARGO) build --release --locked --package kelix-cli
+	@$(CARGO) build --release --workspace --locked --bin kelix
 	@KELIX="$(abspath $(RELEASE))/kelix" scripts/test-chart
 
 clean: toolchain ## remove what was built
