@@ -1,7 +1,7 @@
 //! Hosts on one machine: network namespaces, whose clocks may be apart, too.
 //!
-//! 1. A namespace is held by a process that ends with its input, and so with the test, however that ends. Cables
-//!    go with the namespaces, so nothing of them is left behind.
+//! 1. A namespace is held by a process that ends with its input, and so with the test, however that ends.
+//!    Cables go with the namespaces, so nothing of them is left behind.
 //! 2. A directory is reached from everywhere.
 //! 3. What has to be done at a host is done by `nsenter`, so it takes root. [`Host::new`] fails without it.
 
@@ -59,8 +59,8 @@ fn libfaketime() -> Option<PathBuf> {
 }
 
 impl Net {
-    /// Has this thread, and those that it starts from now on, reach others as programs do that run there. Their
-    /// clocks stay as they are.
+    /// Has this thread, and those that it starts from now on, reach others as programs do that run there.
+    /// Their clocks stay as they are.
     #[track_caller]
     pub fn enter(&self) {
         let entered = move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network));
@@ -189,7 +189,8 @@ impl Host {
     }
 }
 
-/// Certificates for servers at some addresses, and the word by which they know each other, or a primary its mirrors.
+/// Certificates for servers at some addresses, and the word by which they know each other, or a primary its
+/// mirrors.
 pub fn credentials(addresses: &[&str]) -> RunDir {
     let into = RunDir::new();
     let write = |name: &str, text: &str| {

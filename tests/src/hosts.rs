@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use kelix::{Address, Client, ConnectOptions, Credentials, Session, SessionOptions};
-use kelix_register::{Register, View, ZooKeeperOptions, ZooKeeperRegister};
+use kelix_register::View;
 use kelix_zookeeper::ZooKeeper;
 
+use crate::RunDir;
+use crate::members::{CLUSTER, Members};
 use crate::process::{Process, program};
-use crate::{RunDir, until_told};
 
 /// How long nodes may take to be in sync, and to be chosen.
 const WITHIN: Duration = Duration::from_secs(60);
-const CLUSTER: &str = "prod";
 const TOKEN: &str = "a-word-that-nodes-and-clients-know";
 
 /// A node, with all that its host has of it.
@@ -41,6 +41,19 @@ fn own_address() -> String {
     let pid = std::process::id();
     // Ports that the system gives nobody who asks for any.
     format!("127.{}.{}.{number}:{}", 64 + pid % 128, (pid >> 7) % 256, 10_000 + (pid >> 15) % 20_000)
+}
+
+impl Members for Hosts {
+    const WITHIN: Duration = WITHIN;
+
+    fn zookeeper(&self) -> &ZooKeeper {
+        &self.zookeeper
+    }
+
+    #[track_caller]
+    fn view(&self) -> View {
+        self.try_view().expect("a view")
+    }
 }
 
 impl Hosts {
@@ -106,37 +119,6 @@ impl Hosts {
     #[track_caller]
     pub fn until_ended(&mut self, node: usize) {
         assert!(self.nodes[node].process.take().expect("a node that runs").end().success());
-    }
-
-    /// The newest view, if the register answers.
-    pub fn try_view(&self) -> Option<View> {
-        let options = ZooKeeperOptions::new(&self.zookeeper.servers(), CLUSTER, "test").unwrap();
-        ZooKeeperRegister::open(&options).and_then(|mut register| register.read()).ok().flatten()
-    }
-
-    /// The newest view.
-    #[track_caller]
-    pub fn view(&self) -> View {
-        self.try_view().expect("a view")
-    }
-
-    /// The node that is primary.
-    pub fn primary(&self) -> usize {
-        self.view().primary_member().expect("a primary").node.parse().expect("a number")
-    }
-
-    /// Waits until so many nodes are in sync.
-    #[track_caller]
-    pub fn until_in_sync(&self, nodes: usize) {
-        let what = || format!("{nodes} nodes are in sync: {:?}", self.try_view());
-        until_told(WITHIN, what, || self.try_view().is_some_and(|view| view.in_sync.len() == nodes));
-    }
-
-    /// Waits until another node than this one is primary.
-    #[track_caller]
-    pub fn until_other_primary(&self, than: usize) {
-        let what = || format!("node {than} is primary no more: {:?}", self.try_view());
-        until_told(WITHIN, what, || self.primary() != than);
     }
 
     /// A session over TCP that goes on whichever node is primary.

@@ -17,6 +17,7 @@ pub mod hosts;
 pub mod kinds;
 pub mod ledger;
 pub mod logged;
+pub mod members;
 pub mod mirror;
 pub mod partitions;
 pub mod process;

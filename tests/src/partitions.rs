@@ -1,4 +1,5 @@
-//! A cluster on three hosts that are really apart, each with a node and a ZooKeeper; clients are on a fourth one.
+//! A cluster on three hosts that are really apart, each with a node and a ZooKeeper; clients are on a fourth
+//! one.
 //!
 //! ```text
 //! [ 0  node 10.99.0.1  ZooKeeper .11 ]--+
@@ -6,29 +7,29 @@
 //! [ 2  node 10.99.0.3  ZooKeeper .13 ]--+
 //! ```
 //!
-//! 1. The switch, and the clients' host, are the network namespace of the test's thread ([`Hosts::start`]): who is
-//!    started by it is there, too.
-//! 2. What a host sends to the node of another one can be lost, or to its ZooKeeper, or to the clients; or all that
-//!    it sends and is sent.
+//! 1. The switch, and the clients' host, are the network namespace of the test's thread ([`Hosts::start`]):
+//!    who is started by it is there, too.
+//! 2. What a host sends to the node of another one can be lost, or to its ZooKeeper, or to the clients; or
+//!    all that it sends and is sent.
 //! 3. Nodes speak TLS with each other, and with clients, and know each other by a token.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kelix::{Address, Client, ClientTls, ConnectOptions, Credentials, Identity, Session, SessionOptions};
-use kelix_register::{Register, View, ZooKeeperOptions, ZooKeeperRegister};
+use kelix_register::View;
 use kelix_zookeeper::{Place, ZooKeeper};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::host::{Clocks, DEVICE, Host, Net, WORD, credentials, run};
+use crate::members::{CLUSTER, Members};
 use crate::process::{Process, program};
 use crate::{RunDir, until_told};
 
 /// How long nodes may take to be in sync, and to be chosen; and how long clients go on.
 pub const WITHIN: Duration = Duration::from_secs(90);
-const CLUSTER: &str = "prod";
 const PORT: u16 = 7117;
 /// Addresses of nodes, and by how much those of ZooKeepers are higher.
 const NODES: [&str; 3] = ["10.99.0.1", "10.99.0.2", "10.99.0.3"];
@@ -67,9 +68,29 @@ fn port(host: usize) -> String {
     format!("port{host}")
 }
 
+impl Members for Hosts {
+    const WITHIN: Duration = WITHIN;
+
+    fn zookeeper(&self) -> &ZooKeeper {
+        &self.zookeeper
+    }
+
+    /// The newest view, once the register answers.
+    #[track_caller]
+    fn view(&self) -> View {
+        let mut view = None;
+        let what = || "the register tells a view".into();
+        until_told(WITHIN, what, || {
+            view = self.try_view();
+            view.is_some()
+        });
+        view.expect("just seen")
+    }
+}
+
 impl Hosts {
-    /// Makes the hosts, whose clocks differ so, starts their nodes with these options, and waits until all are in
-    /// sync. From then on this thread is on the clients' host.
+    /// Makes the hosts, whose clocks differ so, starts their nodes with these options, and waits until all
+    /// are in sync. From then on this thread is on the clients' host.
     #[track_caller]
     pub fn start(clocks: [Clocks; 3], options: &[&str]) -> Hosts {
         make_switch();
@@ -165,48 +186,6 @@ impl Hosts {
         command.args(["-cp", "/usr/share/java/zookeeper.jar", "org.apache.zookeeper.ZooKeeperMain"]);
         command.args(["-server", &self.zookeeper.servers(), "deleteall", &format!("/kelix/{CLUSTER}")]);
         run(&mut command);
-    }
-
-    /// The newest view, if the register answers.
-    pub fn try_view(&self) -> Option<View> {
-        let options = ZooKeeperOptions::new(&self.zookeeper.servers(), CLUSTER, "test").unwrap();
-        ZooKeeperRegister::open(&options).and_then(|mut register| register.read()).ok().flatten()
-    }
-
-    /// The newest view, once the register answers.
-    #[track_caller]
-    pub fn view(&self) -> View {
-        let mut view = None;
-        until_told(
-            WITHIN,
-            || "the register tells a view".into(),
-            || {
-                view = self.try_view();
-                view.is_some()
-            },
-        );
-        view.expect("just seen")
-    }
-
-    /// The node that is primary.
-    pub fn primary(&self) -> usize {
-        self.view().primary_member().expect("a primary").node.parse().expect("a number")
-    }
-
-    /// Waits until so many nodes are in sync.
-    #[track_caller]
-    pub fn until_in_sync(&self, nodes: usize) {
-        let began = Instant::now();
-        let what = || format!("{nodes} nodes are in sync: {:?}", self.try_view());
-        until_told(WITHIN, what, || self.try_view().is_some_and(|view| view.in_sync.len() == nodes));
-        println!("{nodes} in sync after {:?}", began.elapsed());
-    }
-
-    /// Waits until another node than this one is primary.
-    #[track_caller]
-    pub fn until_other_primary(&self, than: usize) {
-        let what = || format!("node {than} is primary no more: {:?}", self.try_view());
-        until_told(WITHIN, what, || self.primary() != than);
     }
 
     /// A session over TCP that goes on whichever node is primary.

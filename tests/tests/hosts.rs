@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::hosts::Hosts;
 use kelix_tests::ledger::{Ledger, Tables};
+use kelix_tests::members::Members;
 use kelix_tests::{seeds, watchdog};
 
 /// A short lease, so that tests are. Nodes ask eight times in it.

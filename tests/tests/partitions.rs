@@ -1,7 +1,9 @@
-//! A cluster on three hosts, each with a node and a ZooKeeper, between which ways are cut: network namespaces.
+//! A cluster on three hosts, each with a node and a ZooKeeper, between which ways are cut: network
+//! namespaces.
 //!
-//! Whatever happens, clients that write and read go on without an error: each write that was acknowledged is there,
-//! once; nobody reads what is older than what was acknowledged before. Clocks that never go back begin days apart.
+//! Whatever happens, clients that write and read go on without an error: each write that was acknowledged is
+//! there, once; nobody reads what is older than what was acknowledged before. Clocks that never go back begin
+//! days apart.
 //!
 //! `make test-cluster` runs it, as root. `KELIX_TEST_SEED` chooses what is written.
 
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::host::Clocks;
 use kelix_tests::ledger::Tables;
+use kelix_tests::members::Members;
 use kelix_tests::partitions::{Hosts, WITHIN};
 use kelix_tests::{Watchdog, seeds, until_within};
 
@@ -97,8 +100,8 @@ fn primaries_that_stand_still_or_are_killed_lose_nothing() {
     clients.end(&hosts);
 }
 
-/// What a primary sends to ZooKeepers is lost: it is silent when its lease is over, and goes on when the way is
-/// there again, or another one has gone on meanwhile.
+/// What a primary sends to ZooKeepers is lost: it is silent when its lease is over, and goes on when the way
+/// is there again, or another one has gone on meanwhile.
 #[test]
 fn a_primary_without_a_way_to_zookeepers_is_silent() {
     let _watchdog = watchdog("a primary without a way to ZooKeepers");
@@ -148,7 +151,8 @@ fn ways_between_nodes_that_lose_what_is_sent_one_way_hold_nobody_up() {
     clients.end(&hosts);
 }
 
-/// The cable of the primary's host is out, where somebody goes on reading its memory: no longer than the lease lasts.
+/// The cable of the primary's host is out, where somebody goes on reading its memory: no longer than the
+/// lease lasts.
 #[test]
 fn who_reads_on_a_host_that_is_cut_off_reads_nothing_old() {
     let _watchdog = watchdog("a host that is cut off");
@@ -218,7 +222,8 @@ fn an_election_of_zookeepers_changes_no_primary() {
     clients.end(&hosts);
 }
 
-/// ZooKeepers have no majority when the primary is killed: whoever goes on in its place does so when they have one.
+/// ZooKeepers have no majority when the primary is killed: whoever goes on in its place does so when they
+/// have one.
 #[test]
 fn a_primary_killed_while_zookeepers_have_no_majority_has_a_successor_when_they_have() {
     let _watchdog = watchdog("no majority");

@@ -457,8 +457,8 @@ fn a_successor_of_a_stopped_server_is_all_that_is_believed() {
     (0..3).for_each(|_| take_over(true));
 }
 
-/// Who connects to a server that stands still, and is superseded before it greets, is not told of a lease, which
-/// it has none of.
+/// Who connects to a server that stands still, and is superseded before it greets, is not told of a lease,
+/// which it has none of.
 #[test]
 fn who_connects_while_a_server_is_superseded_goes_over() {
     let _watchdog = watchdog("connecting to a server that is superseded");

@@ -104,11 +104,11 @@ pub struct ClusterStatistics {
 #[serde(default)]
 #[non_exhaustive]
 pub struct NodeStatistics {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
-    /// What it is: `primary` or `replica`.
+    /// What the node is: `primary` or `replica`.
     pub role: String,
-    /// It has all that counts, so that it may go on in the primary's place.
+    /// The node has all that counts, so that it may go on in the primary's place.
     pub in_sync: bool,
     /// Host and port where nodes and clients over TCP find it.
     pub address: String,

@@ -93,9 +93,9 @@ impl Watermark {
         let words = header.words();
         words.store(header_word::FEATURES, words.load(header_word::FEATURES) | features::COMMITS);
         for set in 0..SETS {
-            let entries = words.part(header_word::LEAVES + set * SET_WORDS, OTHERS);
-            (0..OTHERS).for_each(|at| entries.store(at, committed.record & RECORD_MASK));
-            words.part(header_word::LEAVES + set * SET_WORDS, SET_WORDS).store(OTHERS, last);
+            let set = words.part(header_word::LEAVES + set * SET_WORDS, SET_WORDS);
+            (0..OTHERS).for_each(|at| set.store(at, committed.record & RECORD_MASK));
+            set.store(OTHERS, last);
         }
         let mut watermark = Watermark { committed, record: Cell::new(last + 1) };
         watermark.commit(header, committed);

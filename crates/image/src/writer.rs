@@ -261,7 +261,8 @@ impl Image {
         self.begin_commits_behind(committed, record);
     }
 
-    /// The same where of what there is, up to this record, only so much is committed.
+    /// Changes count from now on only when they are committed, where of what there is, up to this record,
+    /// only so much is.
     pub fn begin_commits_behind(&mut self, committed: Committed, record: u64) {
         self.watermark = Some(Watermark::begin(&self.header, committed, record));
     }

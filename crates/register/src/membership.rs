@@ -54,6 +54,13 @@ impl Membership {
         Ok(found)
     }
 
+    /// Whether nobody lives who is in sync in a view that is still in force: what was written last is gone.
+    /// One that was put into the view meanwhile may go on.
+    pub fn all_have_ended(&self, view: &View, lives: impl Fn(u64) -> bool) -> Result<bool> {
+        let one_lives = view.in_sync.iter().any(|boot| lives(*boot));
+        Ok(!one_lives && self.look()?.is_some_and(|now| now.number == view.number))
+    }
+
     /// Names this member before it is put among those in sync.
     pub fn join(&self, own: &Member) -> Result<()> {
         let joined = self.change(|view| {
@@ -67,9 +74,9 @@ impl Membership {
         joined.map(drop)
     }
 
-    /// Has this member be primary, in this term or a later one, in the place of the one that the view `seen` names.
-    /// `None`: that view is not in force any more, and what was true then may not be. The view `seen` may be one that
-    /// this member has put in without hearing so.
+    /// Has this member be primary, in this term or a later one, in the place of the one that the view `seen`
+    /// names. `None`: that view is not in force any more, and what was true then may not be. The view `seen`
+    /// may be one that this member has put in without hearing so.
     pub fn succeed(&self, seen: &View, term: u64) -> Result<Option<View>> {
         if seen.primary == self.boot {
             return Ok(self.look()?.filter(|view| view.primary == self.boot));

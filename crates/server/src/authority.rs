@@ -181,9 +181,9 @@ impl Authority {
         })
     }
 
-    /// The same of a member of a cluster: a server that it supersedes is not waited for when the term is raised,
-    /// and may stand still for as long as it likes.
-    /// It serves in the term behind `voided`, in which it has voided that server.
+    /// The same of a member of a cluster: a server that it supersedes is not waited for when the term is
+    /// raised, and may stand still for as long as it likes. Where the member has voided that server by a
+    /// term, `voided`, it serves in the next one.
     pub fn prepare_member(directory: RunDirectory, voided: Option<u64>) -> Result<Authority> {
         let mut authority = Authority::prepare(directory, true)?;
         authority.at_once = true;
@@ -194,12 +194,12 @@ impl Authority {
     /// Voids whichever server has a run directory, by a term that nobody serves in, before another one takes up
     /// what that server has told.
     pub fn void(directory: &RunDirectory) -> Result<()> {
-        Authority::page_of(directory)?.words().add(0, 1);
+        Authority::term_word(directory)?.words().add(0, 1);
         Ok(())
     }
 
     /// The word with the term of whichever server has a run directory.
-    pub fn page_of(directory: &RunDirectory) -> Result<SharedWord> {
+    pub fn term_word(directory: &RunDirectory) -> Result<SharedWord> {
         let file = OpenOptions::new().read(true).write(true).open(directory.authority());
         let file = file.map_err(|source| system("open the authority page", directory, source))?;
         Ok(map_file(&file, AUTHORITY_BYTES, true)?.word(AUTHORITY_TERM))

@@ -240,8 +240,8 @@ impl Shared {
         self.snapshots.as_ref().ok_or_else(none)?.take(false)
     }
 
-    /// An error if nobody may begin to read or write here, since the lease is over. Where a server of the same
-    /// directory has taken over, sessions find that themselves, and go over.
+    /// An error if nobody may begin to read or write here, since the lease is over. Where a server of the
+    /// same directory has taken over, sessions find that themselves, and go over.
     pub fn check_lease(&self) -> Result<()> {
         if self.authority.counts() || !self.authority.in_force() {
             return Ok(());
@@ -446,25 +446,8 @@ impl Server {
             }
             _ => (None, None),
         };
-        let shared = Arc::new(Shared {
-            authority,
-            namespaces: served,
-            clients: Mutex::new(Vec::new()),
-            gone: Mutex::default(),
-            next_connection: AtomicU64::new(1),
-            agent: OnceLock::new(),
-            tcp,
-            rdma,
-            snapshots,
-            store,
-            wal,
-            replication: None,
-            node: None,
-            batches,
-            feeds: Feeds::new(config.mirrors),
-            kept: OnceLock::new(),
-            started: Instant::now(),
-        });
+        let shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
+        let shared = Arc::new(Shared { rdma, snapshots, store, wal, ..shared });
         let serving = Serving { shared, stop };
         let server = Server { current: Current::new(serving.clone()) };
         let prepared = Prepared { server, serving, config: config.clone(), reserved, seen, copies: None };

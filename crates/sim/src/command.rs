@@ -196,7 +196,8 @@ fn run_seeds(arguments: &Arguments) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-/// Runs a plan twice, at the same time where there are processors for both: all that a run knows is its thread's.
+/// Runs a plan twice, at the same time where there are processors for both: all that a run knows is its
+/// thread's.
 fn run_twice(plan: Plan) -> Outcome {
     std::thread::scope(|scope| {
         let again = scope.spawn(move || run(plan).fingerprint);

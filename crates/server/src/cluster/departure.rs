@@ -44,7 +44,7 @@ pub(super) enum Next {
 impl Departure {
     /// Does what the view, or a signal, asks of a primary.
     pub fn of_primary(&mut self, node: &Node, view: &View) -> Result<Next> {
-        let own = node.membership.boot;
+        let own = node.membership().boot;
         let is_told = self.note_told(node);
         let leaves = is_told || view.leaving.contains(&own);
         self.named = view.successor.map(|boot| match self.named {
@@ -54,7 +54,7 @@ impl Departure {
         let is_late = self.named.is_some_and(|(_, since)| since.elapsed() > WITHIN);
         if is_late {
             warn!(node = node.config.node, "whoever was to go on in this node's place does not");
-            node.membership.change(|view| {
+            node.membership().change(|view| {
                 let view = view.filter(|view| view.primary == own && view.successor.is_some())?;
                 Some(View { successor: None, ..view.next(0) })
             })?;
@@ -79,28 +79,28 @@ impl Departure {
             }
             return Ok(Next::Stays);
         };
-        node.membership.change(|now| {
+        node.membership().change(|now| {
             let now = now.filter(|now| now.number == view.number)?;
             Some(View { successor: Some(successor), ..now.next(0) })
         })?;
         Ok(Next::Stays)
     }
 
-    /// The same of a replica. Its primary takes it out of those in sync: where that one has died this one goes on
-    /// in its place, and hands over before it ends.
+    /// The same of a replica. Its primary takes it out of those in sync: where that one has died this one
+    /// goes on in its place, and hands over before it ends.
     pub fn of_replica(&mut self, node: &Node, view: &View) -> Result<Next> {
-        let own = node.membership.boot;
+        let own = node.membership().boot;
         let (is_told, is_asked) = (self.note_told(node), view.leaving.contains(&own));
         if !is_told && !is_asked {
             return Ok(Next::Stays);
         }
         if view.is_in_sync(own) && !self.is_late() {
             if !is_asked {
-                node.membership.ask_to_leave()?;
+                node.membership().ask_to_leave()?;
             }
             return Ok(Next::Stays);
         }
-        node.membership.leave()?;
+        node.membership().leave()?;
         info!(node = node.config.node, "this node leaves the cluster");
         Ok(Next::Ends)
     }

@@ -105,7 +105,6 @@ pub enum NodeEnded {
 pub struct Node {
     config: NodeConfig,
     status: Arc<NodeStatus>,
-    membership: Arc<Membership>,
     current: Current,
     /// Where it is fed from while it is primary.
     reserved: Reserved,
@@ -267,11 +266,7 @@ impl Node {
                 }
             };
             check_min_in_sync(&config, &view)?;
-            let lives = |boot: &u64| config.lives(&view, *boot);
-            let is_newest =
-                || Ok::<_, Error>(membership.look()?.is_some_and(|now| now.number == view.number));
-            // One that was put into the view meanwhile may go on.
-            if !view.in_sync.iter().any(lives) && is_newest()? {
+            if membership.all_have_ended(&view, |boot| config.lives(&view, boot))? {
                 let context = "all nodes have ended that had what was written last; `kelix cluster start` begins anew, empty";
                 return Err(unavailable(context));
             }
@@ -289,12 +284,16 @@ impl Node {
         };
         let (current, role) = (server.current.clone(), Mutex::new(role));
         let leaves = Arc::default();
-        let node = Node { config, status, membership, current, reserved, role, leaves, _lock: lock };
+        let node = Node { config, status, current, reserved, role, leaves, _lock: lock };
         info!(node = node.config.node, role = ?node.role(), "node started");
         Ok(node)
     }
 
-    /// What it is now.
+    fn membership(&self) -> &Arc<Membership> {
+        &self.status.membership
+    }
+
+    /// The role of the node now.
     pub fn role(&self) -> NodeRole {
         match *self.role.lock().expect("no panic under this lock") {
             Role::Primary => NodeRole::Primary,
@@ -350,7 +349,7 @@ impl Node {
             let Some(view) = view else { continue };
             let role = self.role.lock().expect("no panic under this lock").clone();
             let departs = match role {
-                _ if view.primary == self.membership.boot => departure.of_primary(self, &view),
+                _ if view.primary == self.membership().boot => departure.of_primary(self, &view),
                 Role::Primary => Ok(Next::Stays),
                 Role::Replica { .. } => departure.of_replica(self, &view),
             };
@@ -381,7 +380,7 @@ impl Node {
                     self.release();
                 }
                 self.stopper().stop();
-                let leaves = departure.note_told(self) || view.leaving.contains(&self.membership.boot);
+                let leaves = departure.note_told(self) || view.leaving.contains(&self.membership().boot);
                 return Ok(if leaves { NodeEnded::Stopped } else { NodeEnded::BeginsAnew });
             }
         }
@@ -390,8 +389,8 @@ impl Node {
     /// The newest view. On several hosts that of a moment ago, between two questions, each of which renews the
     /// lease of a primary.
     fn look(&self, asked: &mut Option<Instant>) -> Result<Option<View>> {
-        let Some(length) = self.config.lease() else { return self.membership.look() };
-        let known = self.membership.view();
+        let Some(length) = self.config.lease() else { return self.membership().look() };
+        let known = self.membership().view();
         // Whoever hands over or leaves, or waits for that, is in a hurry.
         let hurries = known.as_ref().is_some_and(|view| view.successor.is_some() || !view.leaving.is_empty());
         let pause = if hurries { Duration::ZERO } else { hosts::between_questions(length) };
@@ -400,8 +399,8 @@ impl Node {
         }
         let lease = Lease::begin(length);
         *asked = Some(Instant::now());
-        let view = self.membership.look()?;
-        let is_primary = view.as_ref().is_some_and(|view| view.primary == self.membership.boot);
+        let view = self.membership().look()?;
+        let is_primary = view.as_ref().is_some_and(|view| view.primary == self.membership().boot);
         if is_primary && self.role() == NodeRole::Primary {
             let shared = self.current.get().shared;
             let was_over = !shared.authority.counts();
@@ -419,7 +418,7 @@ impl Node {
     fn release(&self) {
         let voided = Authority::void(&RunDirectory(self.config.directory.run()));
         full_fence();
-        let left = voided.and_then(|()| self.membership.leave());
+        let left = voided.and_then(|()| self.membership().leave());
         if let Err(error) = left {
             debug!(%error, "the next primary waits until the lease of this one is over");
         }
@@ -433,7 +432,7 @@ impl Node {
             replication.replicas.drop_absent(&*shared, patience_ns, lives);
             replication.replicas.let_go(&*shared, view);
         }
-        if view.primary != self.membership.boot || !shared.authority.in_force() {
+        if view.primary != self.membership().boot || !shared.authority.in_force() {
             let primary = view.primary_member().map(|member| &member.node);
             info!(node = self.config.node, ?primary, "another node is primary, and this one not any more");
             return true;
@@ -449,7 +448,7 @@ impl Node {
 
     /// Looks after the primary, which has said nothing for some time.
     fn watch(&self, view: &View, followed: u64, silent_ns: u64) -> Result<Watched> {
-        let own = self.membership.boot;
+        let own = self.membership().boot;
         let shared = self.current.get().shared;
         let look = Look {
             followed,
@@ -462,7 +461,13 @@ impl Node {
         match look_after((view, own), look, lives, || self.follow_chosen(view))? {
             Looked::Well => Ok(Watched::Well),
             Looked::Lost => Ok(Watched::Lost),
-            Looked::Promote(why) => self.promote(view, why),
+            Looked::Promote(why) => match self.promote(view, why) {
+                Err(error) if error.kind() == ErrorKind::Superseded => {
+                    warn!(node = self.config.node, %error, "this node begins anew");
+                    Ok(Watched::Lost)
+                }
+                promoted => promoted,
+            },
         }
     }
 
@@ -496,7 +501,8 @@ impl Node {
         }
     }
 
-    /// Goes on in the place of the primary, if nobody else does.
+    /// Goes on in the place of the primary, if nobody else does. An error ([`ErrorKind::Superseded`]):
+    /// somebody does, with what this one may not have.
     fn promote(&self, seen: &View, why: &str) -> Result<Watched> {
         let began = Instant::now();
         let namespaces = self.current.get().shared.namespaces.clone();
@@ -506,18 +512,18 @@ impl Node {
         }
         let old = seen.primary_member().map_or("", |member| &member.node);
         let node = &self.config.node;
-        let page = Authority::page_of(&RunDirectory(self.config.directory.run()));
-        let before = page.as_ref().map_or(0, |page| page.words().load_acquire(0));
+        let term = Authority::term_word(&RunDirectory(self.config.directory.run()));
+        let before = term.as_ref().map_or(0, |term| term.words().load_acquire(0));
         let void = |view: &View| {
             info!(node, old, why, term = view.term, "this node was chosen to be primary");
             match self.config.lease() {
                 Some(length) => {
                     let ends = || self.current.ends();
-                    hosts::outwait(&self.membership, (seen.primary, length), ends).map(|()| None)
+                    hosts::outwait(self.membership(), (seen.primary, length), ends).map(|()| None)
                 }
                 None => {
                     let pause = || std::thread::sleep(BETWEEN_TRIES);
-                    void(&self.membership, &page?, before, pause).map(Some)
+                    void(self.membership(), &term?, before, pause).map(Some)
                 }
             }
         };
@@ -527,13 +533,7 @@ impl Node {
                 .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
             Ok((view.clone(), attached, voided, chosen))
         };
-        let promoted = match promote(&self.membership, (seen, term_of_clock()), void, take_up) {
-            Err(error) if error.kind() == ErrorKind::Superseded => {
-                warn!(node, %error, "this node begins anew");
-                return Ok(Watched::Lost);
-            }
-            promoted => promoted?,
-        };
+        let promoted = promote(self.membership(), (seen, term_of_clock()), void, take_up)?;
         let (view, attached, voided, chosen) = match promoted {
             Promoted::Yes(promoted) => promoted,
             Promoted::No => return Ok(Watched::Well),
@@ -543,18 +543,11 @@ impl Node {
             }
         };
         let config = self.config.primary_config(&self.config.token()?, self.reserved.address());
-        let lease = self.config.lease().map(|length| Lease::of_primary(&self.membership, length));
+        let lease = self.config.lease().map(|length| Lease::of_primary(self.membership(), length));
         let reserved = self.reserved.try_clone()?;
         let past = Some((attached, voided));
         let prepared = primary::prepare(&config, &self.status, (&view, lease), reserved, past)?;
-        let replica = match self.current.succeed(|| prepared.take_over()) {
-            Err(error) if error.kind() == ErrorKind::Superseded => {
-                warn!(node, %error, "this node begins anew");
-                return Ok(Watched::Lost);
-            }
-            replica => replica?,
-        };
-        let Some(replica) = replica else { return Ok(Watched::Well) };
+        let Some(replica) = self.current.succeed(|| prepared.take_over())? else { return Ok(Watched::Well) };
         *self.role.lock().expect("no panic under this lock") = Role::Primary;
         self.status.note_promotion();
         let (chosen_ms, ms) = (chosen.as_millis() as u64, began.elapsed().as_millis() as u64);

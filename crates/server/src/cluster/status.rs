@@ -52,6 +52,7 @@ impl NodeStatus {
                 "maps_streams": followed.map(|replica| replica.is_near),
             })
         };
+        let lease_left = replicas.and_then(|_| shared.authority.lease_left());
         let nodes = |view: &View| view.members.iter().map(|of| node(view, of)).collect::<Vec<_>>();
         json!({
             "node": self.node,
@@ -62,7 +63,7 @@ impl NodeStatus {
             "in_sync": view.as_ref().map_or(0, |view| view.in_sync.len()),
             "min_in_sync": view.as_ref().map_or(0, |view| view.min_in_sync),
             "accepts_writes": replicas.map(|of| of.accepts_writes() && shared.authority.counts()),
-            "lease_left_seconds": replicas.and_then(|_| shared.authority.lease_left()).map(|left| left.as_secs_f64()),
+            "lease_left_seconds": lease_left.map(|left| left.as_secs_f64()),
             "promotions": self.promotions.load(Ordering::Relaxed),
             "nodes": view.as_ref().map(nodes).unwrap_or_default(),
         })

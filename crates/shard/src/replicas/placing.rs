@@ -14,8 +14,9 @@ use kelix_wire::feed::{FeedCut, FeedPlaced, FeedPlacing};
 
 use super::replication::{Primary, Replication, Resumption};
 
-/// Whether a cut may be told, where it waits for these logs of all shards, or of none. What stands in the streams
-/// may count at once. A log that has failed is waited for no more: those who read at the primary do not, either.
+/// Whether a cut may be told, where it waits for these logs of all shards, or of none. What stands in the
+/// streams may count at once. A log that has failed is waited for no more: those who read at the primary do
+/// not, either.
 pub fn counts(logs: &[ShardLog], cut: &FeedCut) -> bool {
     let mut shards = logs.iter().zip(&cut.sequences);
     shards.all(|(log, sequence)| {

@@ -17,8 +17,8 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// The primary that is followed has said so much so far; the last look was so long ago, of which no more than
-    /// `most_ns` counts: whoever stood still does not blame the primary.
+    /// The primary that is followed has said so much so far; the last look was so long ago, of which no more
+    /// than `most_ns` counts: whoever stood still does not blame the primary.
     pub fn note(&mut self, (followed, heard): (u64, u64), (passed_ns, most_ns): (u64, u64)) {
         if (self.followed, self.heard) == (followed, heard) {
             self.time_ns += passed_ns.min(most_ns);
@@ -134,13 +134,13 @@ pub fn promote<T, V>(
     take_up(&view, voided).map(Promoted::Yes)
 }
 
-/// Voids whichever server has an authority page, by a term that nobody serves in, for this member, which was chosen
-/// when the page's word had been loaded as `before`. Returns that term: this one may serve in the next one, if the
-/// word has this one then. An error ([`ErrorKind::Superseded`]): another member was chosen since.
+/// Voids whichever server has an authority page, by a term that nobody serves in, for this member, which was
+/// chosen when the page's word had been loaded as `before`. Returns that term: this one may serve in the next
+/// one, if the word has this one then. An error ([`ErrorKind::Superseded`]): another member was chosen since.
 ///
-/// Who was chosen and stood still before this is not to void the server of whoever was chosen after that: that
-/// one may be the only one which has all. Whoever voids later than `before` may have been chosen earlier or later,
-/// so the view is looked at then, and the word must have been loaded before.
+/// Who was chosen and stood still before this is not to void the server of whoever was chosen after that:
+/// that one may be the only one which has all. Whoever voids later than `before` may have been chosen earlier
+/// or later, so the view is looked at then, and the word must have been loaded before.
 pub fn void(membership: &Membership, word: &SharedWord, before: u64, pause: impl Fn()) -> Result<u64> {
     let mut from = before;
     while word.words().compare_exchange(0, from, from + 1).is_err() {

@@ -8,11 +8,12 @@
 //! 1. What counts is what every required replica has ([`Replication::place`]), while this server is in force.
 //!    Where all of these have mapped the streams, or none is required,
 //!    that is what stands in the streams (`LogControl::counts_at_once`).
-//! 2. Whoever is in the view is required, at every moment: a replica is required before it is put into the view,
-//!    and until it is taken out of the view. So whoever is chosen out of the view has all that was committed.
-//!    A server that was just chosen has those required who are in the view with it, and expects them: they go on
-//!    behind what they have ([`Replication::resume`]), or are taken out of the view. Until then nothing counts of
-//!    what it has itself ([`counts_at_first`]): they may lack some of it, and be chosen next.
+//! 2. Whoever is in the view is required, at every moment: a replica is required before it is put into the
+//!    view, and until it is taken out of the view. So whoever is chosen out of the view has all that was
+//!    committed. A server that was just chosen has those required who are in the view with it, and expects
+//!    them: they go on behind what they have ([`Replication::resume`]), or are taken out of the view. Until
+//!    then nothing counts of what it has itself ([`counts_at_first`]): they may lack some of it, and be
+//!    chosen next.
 //! 3. A replica that is put into the view has all that was committed before it was required
 //!    ([`Replication::cover`]).
 //! 4. With fewer in sync than the view asks for nothing counts, and no write is accepted: what was written before
@@ -85,8 +86,6 @@ pub enum Noted<'a> {
 pub struct ReplicaReport {
     /// Its number.
     pub boot: u64,
-    /// Whether it is in the view.
-    pub is_listed: bool,
     /// Whether it finds in the streams what comes next.
     pub is_near: bool,
 }
@@ -158,8 +157,8 @@ pub struct Resumption {
 }
 
 impl Replication {
-    /// Of a primary which has been put into this view, with others who may be in it. It goes on behind records of
-    /// the lineage `predecessor`, the last of which are the backlogs.
+    /// Of a primary which has been put into this view, with others who may be in it. It goes on behind
+    /// records of the lineage `predecessor`, the last of which are the backlogs.
     pub fn new(
         (membership, control): (Arc<Membership>, LogControl),
         view: &View,
@@ -222,15 +221,15 @@ impl Replication {
         locks::lock(&self.change)
     }
 
-    /// The lineage of the records that this server makes. Each primary's is another one: records of two have the
-    /// same numbers where the successor did not take up all that was sent.
+    /// The lineage of the records that this server makes. Each primary's is another one: records of two have
+    /// the same numbers where the successor did not take up all that was sent.
     pub fn lineage(&self) -> u64 {
         self.membership.boot
     }
 
     /// A replica that was in sync when this server was chosen goes on behind its position. `None`: it is not
-    /// expected, may not be told all that it lacks, or followed another primary than this one did, so that it may
-    /// have records that this one never saw, with the numbers of others.
+    /// expected, may not be told all that it lacks, or followed another primary than this one did, so that it
+    /// may have records that this one never saw, with the numbers of others.
     pub fn resume(
         &self,
         primary: &impl Primary,
@@ -442,8 +441,8 @@ impl Replication {
         }
     }
 
-    /// Takes those out of the view who are to leave it. The primary does: whoever took itself out might have been
-    /// the last one that lives.
+    /// Takes those out of the view who are to leave it. The primary does: whoever took itself out might have
+    /// been the last one that lives.
     pub fn let_go(&self, primary: &impl Primary, view: &View) {
         let leaves = |boot: &&u64| view.leaving.contains(boot) && **boot != self.membership.boot;
         for boot in view.in_sync.iter().filter(leaves) {
@@ -499,11 +498,9 @@ impl Replication {
     pub fn report(&self) -> Vec<ReplicaReport> {
         let is_near = |placed: &Option<Placed>| placed.as_ref().is_some_and(|placed| placed.is_near);
         let required = self.required();
-        let replicas = required.iter().map(|replica| ReplicaReport {
-            boot: replica.boot,
-            is_listed: replica.is_listed,
-            is_near: replica.feeds.iter().all(is_near),
-        });
+        let replicas = required
+            .iter()
+            .map(|replica| ReplicaReport { boot: replica.boot, is_near: replica.feeds.iter().all(is_near) });
         replicas.collect()
     }
 }

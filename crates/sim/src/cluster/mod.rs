@@ -9,7 +9,8 @@
 //! ```
 //!
 //! All that is decided, is so by production code: `kelix_shard::replicas` (`Replication`, `Placing`,
-//! `Intake`, `look_after`, `promote`) and `kelix_register::Membership`. What stands here moves words and asks.
+//! `Intake`, `look_after`, `promote`) and `kelix_register::Membership`. What stands here moves words and
+//! asks.
 //!
 //! 1. Nodes are killed and stopped wherever one of their tasks gives way, so between any two accesses to
 //!    shared memory, and go on, or begin anew, some time later. One that would be the last of those in the

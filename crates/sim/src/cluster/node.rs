@@ -161,8 +161,7 @@ impl Node {
     fn attach(&self) -> Result<Replica> {
         let lost = |what| Error::new(ErrorKind::Unavailable, "follow", what).with_retry(true);
         let view = self.membership.look()?.ok_or_else(|| lost("there is no view"))?;
-        let lives = || view.in_sync.iter().any(|boot| self.cluster.lives(*boot));
-        if !lives() && self.membership.look()?.is_some_and(|now| now.number == view.number) {
+        if self.membership.all_have_ended(&view, |boot| self.cluster.lives(boot))? {
             self.cluster.find("all nodes have ended that had what was written last".to_string());
             scheduler::sleep(u64::MAX / 4);
         }
