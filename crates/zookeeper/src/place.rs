@@ -46,8 +46,7 @@ impl Place {
     /// That of the last port, where too few are free.
     pub fn on_loopback(count: usize) -> std::io::Result<Vec<Place>> {
         static NEXT: AtomicU16 = AtomicU16::new(OWN_PORTS.start);
-        let [_, high, middle, low] = std::process::id().to_be_bytes();
-        let address = Ipv4Addr::new(127, 64 + high % 64, middle, low);
+        let address = own_address(std::process::id());
         let mut places = Vec::with_capacity(count);
         while places.len() < count {
             let first = NEXT.fetch_add(3, Ordering::Relaxed);
@@ -73,5 +72,29 @@ impl Place {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(&self.within).arg(program);
         command
+    }
+}
+
+/// The address on loopback of a process. None ends with 255, at which Java does not listen: it takes such an
+/// address for one that is everybody's.
+fn own_address(process: u32) -> Ipv4Addr {
+    let [_, high, middle, _] = (process / 255 * 256).to_be_bytes();
+    Ipv4Addr::new(127, 64 + high % 64, middle, (process % 255) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// One process in 256 could start no ZooKeeper.
+    #[test]
+    fn processes_have_addresses_of_their_own_at_which_java_listens() {
+        let processes = (1..100_000).chain(4_000_000..4_100_000);
+        let addresses: HashSet<Ipv4Addr> = processes.clone().map(own_address).collect();
+        assert_eq!(addresses.len(), processes.count());
+        assert!(addresses.iter().all(|address| address.is_loopback() && address.octets()[3] != 255));
+        assert_ne!(own_address(6911), Ipv4Addr::new(127, 64, 26, 255));
     }
 }
