@@ -19,14 +19,14 @@ LOOM_FLAGS = --cfg kelix_loom
 LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
-TEST = fmt-check lint doc build test-demo unit packaging docs-commands
+TEST = lock-check fmt-check lint doc build test-demo unit packaging docs-commands
 TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-slow test-mirrors test-cluster test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
-.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
+.PHONY: install-capi test-capi toolchain test-tools lock-check fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -210,6 +210,13 @@ toolchain:
 
 test-tools:
 	@scripts/test-tools
+
+# A lock file that does not fit is found by the first step and not by the step that builds from it, an hour later.
+lock-check: toolchain
+	@echo "== lock files"
+	$(CARGO) update --workspace --locked
+	$(CARGO) update --workspace --locked --manifest-path fuzz/Cargo.toml
+	$(CARGO) update --workspace --locked --manifest-path python/Cargo.toml
 
 fmt-check: toolchain
 	@echo "== formatting"
