@@ -1,5 +1,6 @@
 //! A cluster of nodes on this host, each a process of its own, which are killed and stopped.
 
+use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Cluster {
     state: RunDir,
     directory: ClusterDirectory,
     options: Vec<String>,
+    /// Where each node keeps its log, in a directory of its own.
+    logs: Option<PathBuf>,
     nodes: Vec<Option<Process>>,
 }
 
@@ -25,10 +28,18 @@ impl Cluster {
     /// Starts so many nodes, with these options each, and waits until all are in sync.
     #[track_caller]
     pub fn start(nodes: usize, options: &[&str]) -> Cluster {
+        Cluster::start_with_logs(nodes, None, options)
+    }
+
+    /// The same, whose nodes keep logs below this directory.
+    #[track_caller]
+    pub fn start_with_logs(nodes: usize, logs: Option<&FilePath>, options: &[&str]) -> Cluster {
+        let logs = logs.map(FilePath::to_path_buf);
         let state = RunDir::new();
         let directory = ClusterDirectory(state.path().join("kelix").join("local"));
         let options = options.iter().map(|option| option.to_string()).collect();
-        let mut cluster = Cluster { state, directory, options, nodes: (0..nodes).map(|_| None).collect() };
+        let nothing = (0..nodes).map(|_| None).collect();
+        let mut cluster = Cluster { state, directory, options, logs, nodes: nothing };
         (0..nodes).for_each(|node| cluster.begin(node));
         cluster.until_in_sync(nodes);
         cluster
@@ -49,6 +60,9 @@ impl Cluster {
             command.args(["--memory", "512M"]);
         }
         command.args(&self.options);
+        if let Some(logs) = &self.logs {
+            command.arg("--wal").arg(logs.join(&name));
+        }
         if node == self.nodes.len() {
             self.nodes.push(None);
         }
@@ -68,6 +82,18 @@ impl Cluster {
     /// Ends a node in the middle of whatever it does.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].take().expect("a node that runs").kill();
+    }
+
+    /// Ends all nodes at once: none sees another one end.
+    pub fn kill_all(&mut self) {
+        self.kill_all_on(|| ());
+    }
+
+    /// The same, with what happens before anybody could do anything more.
+    pub fn kill_all_on(&mut self, happens: impl FnOnce()) {
+        self.nodes.iter_mut().flatten().for_each(|node| node.stop_still());
+        happens();
+        self.nodes.iter_mut().filter_map(Option::take).for_each(|mut node| node.kill());
     }
 
     /// Runs a command of `kelix cluster`, which is to succeed.
@@ -112,6 +138,17 @@ impl Cluster {
         };
         let what = || format!("{nodes} nodes are in sync: {:?}", self.directory.view());
         until_told(IN_SYNC_WITHIN, what, || in_sync() == Some(nodes));
+    }
+
+    /// Waits until a node is primary that lives.
+    #[track_caller]
+    pub fn until_primary(&self) {
+        let lives = || {
+            let view = self.directory.view().ok().flatten()?;
+            Some(self.directory.lives(&view, view.primary))
+        };
+        let what = || format!("a node is primary: {:?}", self.directory.view());
+        until_told(IN_SYNC_WITHIN, what, || lives() == Some(true));
     }
 
     /// Waits until another node than this one is primary.

@@ -3,13 +3,16 @@
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kelix::FabricChoice;
-use kelix_register::{MEMBERS_MAX, Register, Swapped, View, ZooKeeperOptions, ZooKeeperRegister};
+use kelix_register::{
+    Durable, MEMBERS_MAX, Member, Register, Swapped, View, ZooKeeperOptions, ZooKeeperRegister,
+};
 use kelix_server::ClusterDirectory;
 use kelix_types::limits::SHARDS_MAX;
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,6 +21,7 @@ use serde_json::{Value, json};
 use crate::columns::{Column, Form, label, table};
 use crate::context::{Context, plural, say};
 use crate::ending::Ending;
+use crate::serve::DurableArgument;
 use crate::units::{parse_lag, parse_size, within};
 use crate::{Exit, Failure};
 
@@ -34,6 +38,8 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 /// How long a node may take to begin anew, of which something is asked meanwhile.
 const ANEW_WITHIN: Duration = Duration::from_secs(2);
+/// How long a node may take to answer that is looked for.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks at the view.
 const LOOK_EACH: Duration = Duration::from_millis(20);
 /// Between two pictures of `status --watch`.
@@ -46,7 +52,7 @@ const TAIL_BYTES: u64 = 2000;
 /// Each node is a server with a process and a memory of its own. One of them is primary: clients write there,
 /// and a write is answered when all nodes in sync have it. When the primary dies, or stands still, one of
 /// these goes on in its place, and clients go over to it by themselves. What is written is lost when all nodes
-/// end that are in sync, since it is in memory.
+/// end that are in sync, since it is in memory; unless they keep logs (--durable), with which they begin again.
 ///
 /// The nodes are on this host: a guard against programs that die, and not against a host that does. The
 /// cluster is the one of --cluster, otherwise "local".
@@ -94,11 +100,22 @@ Examples:
   kelix cluster leave 2
   kelix cluster start --local 3   # the node that left begins anew, of the release that is installed now")]
     Leave(LeaveArgs),
-    /// End all nodes, and with them what they hold
+    /// End all nodes, and with them what they hold, unless they keep logs
     #[command(after_long_help = "\
 Examples:
   kelix cluster stop")]
     Stop,
+    /// Have a node go on with what it has, where those are gone for good who had more
+    ///
+    /// Nodes that have started and find no primary wait, and offer what their disks have. With --durable commit any
+    /// that was in sync goes on by itself, and with lazy the one with most once all are there. Where some of these
+    /// never come again this command names the best of those that wait; what only the others had is lost, and
+    /// whoever has none of it begins empty. It changes nothing while a node lives that was in sync.
+    #[command(after_long_help = "\
+Examples:
+  kelix cluster recover                 # who waits, with how much, and who is missing
+  kelix cluster recover --accept-loss")]
+    Recover(RecoverArgs),
 }
 
 #[derive(clap::Args)]
@@ -120,6 +137,20 @@ pub(crate) struct StartArgs {
     /// node only, and the last one left takes none [default: 1, or what the cluster was begun with]
     #[arg(long, value_name = "N", value_parser = within::<usize>(1, MEMBERS_MAX as u64))]
     min_in_sync: Option<usize>,
+    /// Keep logs, each node below its own directory: a write is answered when the nodes in sync have it in memory,
+    /// and is on their disks within 100 ms (lazy); or when it is on all their disks (commit) [default: off, or what
+    /// the cluster was begun with]
+    #[arg(long, value_name = "WHEN", value_enum)]
+    durable: Option<DurableArgument>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct RecoverArgs {
+    /// Go on without what only those had who are missing
+    #[arg(long)]
+    accept_loss: bool,
+    #[command(flatten)]
+    register: RegisterArgs,
 }
 
 #[derive(clap::Args)]
@@ -251,6 +282,7 @@ pub(crate) fn run(context: &Context, command: &ClusterCommand) -> Result<(), Fai
         ClusterCommand::Status(args) => Some(&args.register),
         ClusterCommand::Handover(args) => Some(&args.register),
         ClusterCommand::Leave(args) => Some(&args.register),
+        ClusterCommand::Recover(args) => Some(&args.register),
         _ => None,
     };
     let zookeeper = register.and_then(|args| args.options(name).transpose()).transpose()?;
@@ -262,6 +294,7 @@ pub(crate) fn run(context: &Context, command: &ClusterCommand) -> Result<(), Fai
         ClusterCommand::Handover(args) => handover(context, &cluster, args.to.as_deref()),
         ClusterCommand::Leave(args) => leave(context, &cluster, &args.node),
         ClusterCommand::Stop => stop(context, &cluster),
+        ClusterCommand::Recover(args) => recover(context, &cluster, args.accept_loss),
     }
 }
 
@@ -287,6 +320,7 @@ fn spawn(
     cluster: &Place,
     node: &str,
     (args, memory, fabric): (&StartArgs, u64, Option<FabricChoice>),
+    durable: Durable,
 ) -> Result<Child, Failure> {
     let cannot =
         |source: std::io::Error| Failure::io("start cluster", format!("cannot start node {node}"), &source);
@@ -302,6 +336,10 @@ fn spawn(
     }
     if fabric == Some(FabricChoice::Tcp) {
         command.args(["--fabric", "tcp"]);
+    }
+    if durable != Durable::Off {
+        command.arg("--wal").arg(cluster.directory.node(node).join("wal"));
+        command.args(["--durable", durable.name()]);
     }
     command.stdin(Stdio::null()).stdout(log.try_clone().map_err(cannot)?).stderr(log);
     // A key that interrupts the terminal's commands is not for the nodes.
@@ -319,14 +357,23 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
     }
     let usual = kelix_server::ServerConfig::default().memory_bytes / u64::from(args.local);
     let memory = args.memory.unwrap_or(usual);
-    if cluster.directory.forget()? {
+    let before = cluster.view()?.map(|view| view.durable);
+    let durable = match args.durable {
+        None => before.unwrap_or_default(),
+        Some(DurableArgument::Off) => Durable::Off,
+        Some(DurableArgument::Lazy) => Durable::Lazy,
+        Some(DurableArgument::Commit) => Durable::Commit,
+    };
+    // What nodes have on their disks they begin with.
+    let is_kept = before.is_some_and(|durable| durable != Durable::Off);
+    if !is_kept && cluster.directory.forget()? {
         say(&format!("kelix: cluster {} begins, empty, in {}", cluster.name, cluster.directory.0.display()));
     }
     let nodes: Vec<String> = (1..=args.local).map(|node| node.to_string()).collect();
     let mut started = Vec::new();
     for node in &nodes {
         if cluster.living(node).is_none() && !cluster.directory.begins_anew(node) {
-            started.push((node, spawn(cluster, node, (args, memory, context.fabric))?));
+            started.push((node, spawn(cluster, node, (args, memory, context.fabric), durable)?));
         }
     }
     let began = Instant::now();
@@ -376,6 +423,7 @@ fn describe(cluster: &Place, view: &View) -> Value {
                 () if view.primary == boot => "primary",
                 () if view.leaving.contains(&boot) => "leaving",
                 () if view.is_in_sync(boot) => "in sync",
+                () if member.is_some_and(|member| member.offer.is_some()) => "waiting",
                 () => "copying",
             };
             json!({
@@ -394,6 +442,7 @@ fn describe(cluster: &Place, view: &View) -> Value {
         "term": view.term,
         "in_sync": view.in_sync.len(),
         "min_in_sync": view.min_in_sync,
+        "durable": view.durable.name(),
         "nodes": nodes,
     })
 }
@@ -600,6 +649,74 @@ fn leave(context: &Context, cluster: &Place, node: &str) -> Result<(), Failure> 
     }
     let in_sync = plural(view.in_sync.len() as u64, "node");
     Ok(writeln!(std::io::stdout(), "cluster {}: node {node} has left, {in_sync} in sync", cluster.name)?)
+}
+
+/// Says who waits for a primary, with how much, and has the best one go on, if a loss is accepted.
+fn recover(context: &Context, cluster: &Place, accept_loss: bool) -> Result<(), Failure> {
+    const OPERATION: &str = "recover cluster";
+    let view = view_of(cluster)?;
+    let serves = |boot: &u64| view.member(*boot).is_some_and(|member| answers(cluster, &view, member));
+    if let Some(boot) = view.in_sync.iter().find(|boot| serves(boot)) {
+        let node = view.member(*boot).map_or("", |member| &member.node);
+        let context = format!("node {node} is in sync, and lives: nothing is to be recovered");
+        return Err(failed(OPERATION, context));
+    }
+    let Some((best, offer)) = view.best_offer() else {
+        let context = "no node waits for a primary: start those that there are, and they say what they have";
+        return Err(failed(OPERATION, context.into()));
+    };
+    let offers = |boot: u64| view.members.iter().any(|of| of.offer.is_some_and(|offer| offer.of == boot));
+    let missing: Vec<&str> = view
+        .in_sync
+        .iter()
+        .filter(|boot| !offers(**boot))
+        .filter_map(|boot| Some(&view.member(*boot)?.node[..]))
+        .collect();
+    let was_in_sync = view.is_in_sync(offer.of);
+    if accept_loss {
+        let (boot, number) = (best.boot, view.number);
+        change(cluster, |view| {
+            if view.number != number {
+                let context = "the nodes have changed something meanwhile: look again";
+                return Err(failed(OPERATION, context.into()));
+            }
+            Ok(View { successor: Some(boot), ..view.clone() })
+        })?;
+        let chosen = await_view(cluster, |view| view.primary == boot)?;
+        if chosen.is_none() {
+            let context = format!("node {} does not go on; its log says why", best.node);
+            return Err(failed(OPERATION, context));
+        }
+    }
+    if context.json {
+        return context.print_json(&json!({
+            "cluster": cluster.name, "node": best.node, "records": offer.records, "was_in_sync": was_in_sync,
+            "missing": missing, "recovered": accept_loss,
+        }));
+    }
+    let has = match offer.of {
+        0 => "which has nothing".into(),
+        _ if was_in_sync => format!("which was in sync, with {} records", offer.records),
+        _ => format!("which was not in sync, with {} records", offer.records),
+    };
+    let mut text = format!("cluster {}: node {}, {has}, ", cluster.name, best.node);
+    text += if accept_loss { "is primary" } else { "would go on with --accept-loss" };
+    if !missing.is_empty() {
+        text += &format!("; what only {} had is lost", missing.join(", "));
+    }
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// Whether a member lives that was in sync: on another host, whether somebody answers at its address.
+fn answers(cluster: &Place, view: &View, member: &Member) -> bool {
+    if cluster.zookeeper.is_none() {
+        return cluster.directory.lives(view, member.boot);
+    }
+    let addresses = member.address.to_socket_addrs().into_iter().flatten();
+    let is_there = |address| TcpStream::connect_timeout(&address, ANSWERS_WITHIN).is_ok();
+    // Whoever waits at the same address is another instance of the node.
+    let waits = view.members.iter().any(|of| of.offer.is_some() && of.address == member.address);
+    !waits && addresses.into_iter().any(is_there)
 }
 
 /// Ends the nodes, the primary last: a replica that outlived it would take its place for a moment.

@@ -22,15 +22,14 @@ use kelix_image::{Committed, LeasedTerm, Span};
 use kelix_types::Result;
 
 /// Words of the control: the number of the batch that is gathered next, whether the thread sleeps, whether
-/// writes can be logged.
+/// writes can be logged, and how many others sleep that take records.
 const BATCH: usize = 0;
 const SLEEP: usize = 1;
 const STATE: usize = 2;
+const SLEEPERS: usize = 4;
 /// Whether what stands in the streams counts at once, because nobody else has to have it, or whoever has to can
 /// read it there.
 const AT_ONCE: usize = 3;
-/// What each of several sleepers adds to the word that says whether the thread sleeps: nobody naps then.
-const SLEEPER: u64 = 2;
 
 /// Words of a shard: the last record that is on the disk, the last one that answers wait for, and the last
 /// incarnation that is on the disk.
@@ -228,17 +227,17 @@ impl LogControl {
         full_fence();
     }
 
-    /// One of several threads that take records begins to sleep until it is woken. It looks at the streams once
-    /// more before it sleeps. Not for whoever calls [`LogControl::announce`].
+    /// One of several other threads that take records begins to sleep until it is woken. It looks at the streams
+    /// once more before it sleeps.
     pub fn begin_sleep(&self) {
-        self.words.words().add(SLEEP, SLEEPER);
+        self.words.words().add(SLEEPERS, 1);
         // SYNC: as in `LogControl::announce`.
         full_fence();
     }
 
     /// That thread is awake again.
     pub fn end_sleep(&self) {
-        self.words.words().add(SLEEP, SLEEPER.wrapping_neg());
+        self.words.words().add(SLEEPERS, 1u64.wrapping_neg());
     }
 
     /// Whether what stands in the streams counts at once: there is no disk and no replica that has to have it
@@ -253,13 +252,18 @@ impl LogControl {
         self.words.words().publish(AT_ONCE, u64::from(at_once));
     }
 
-    /// What the thread does, to be asked behind a full fence after the record.
-    pub fn sleep(&self) -> LogSleep {
+    /// What the thread does that writes the log, to be asked behind a full fence after the record.
+    pub fn announced(&self) -> LogSleep {
         match self.words.words().load(SLEEP) {
             0 => LogSleep::Awake,
             1 => LogSleep::Naps,
             _ => LogSleep::Sleeps,
         }
+    }
+
+    /// The same of all who take records: who sleeps soundest.
+    pub fn sleep(&self) -> LogSleep {
+        if self.words.words().load(SLEEPERS) > 0 { LogSleep::Sleeps } else { self.announced() }
     }
 
     /// Says whether writes can be logged.
@@ -347,7 +351,7 @@ impl ShardLog {
 impl ShardLog {
     /// Names the words that several threads use, for model tests.
     pub(crate) fn share(&self) {
-        kelix_image::model::share(self.control.words.words().part(0, 4));
+        kelix_image::model::share(self.control.words.words().part(0, 5));
         kelix_image::model::share(self.words.words().part(0, 3));
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Barrier;
 
 use kelix_types::ErrorKind;
 
-use crate::{ADDRESS_CHARACTERS_MAX, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, Register, Swapped, View};
+use crate::{
+    ADDRESS_CHARACTERS_MAX, Durable, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, Offer, Register, Swapped, View,
+};
 
 /// How many threads race.
 const THREADS: u64 = 6;
@@ -16,7 +18,7 @@ const VIEWS: u64 = 30;
 
 /// A member that is well formed, named by the last digits of its boot number.
 pub(crate) fn member(boot: u64) -> Member {
-    Member { node: (boot % 100).to_string(), boot, pid: 4242, address: "127.0.0.1:7000".into() }
+    Member { node: (boot % 100).to_string(), boot, pid: 4242, address: "127.0.0.1:7000".into(), offer: None }
 }
 
 /// A view that is well formed: boots 101, in sync and primary, 102, in sync, and 103.
@@ -28,6 +30,7 @@ pub(crate) fn view(number: u64, proposal: u64) -> View {
         primary: 101,
         in_sync: vec![101, 102],
         min_in_sync: 1,
+        durable: Durable::Off,
         successor: None,
         leaving: Vec::new(),
         members: (101..=103).map(member).collect(),
@@ -42,6 +45,7 @@ pub(crate) fn largest_view(number: u64) -> View {
     for member in &mut view.members {
         member.node = "\u{10348}".repeat(NAME_CHARACTERS_MAX);
         member.pid = u32::MAX;
+        member.offer = Some(Offer { of: u64::MAX, records: u64::MAX });
         member.address = format!("{}:65535", "\"".repeat(ADDRESS_CHARACTERS_MAX - 6));
     }
     view.in_sync = view.members.iter().map(|member| member.boot).collect();

@@ -25,9 +25,9 @@
 //! its users' affair.
 //!
 //! ```
-//! use kelix_register::{Member, MemoryRegister, Register, Swapped, View};
+//! use kelix_register::{Durable, Member, MemoryRegister, Register, Swapped, View};
 //!
-//! let member = Member { node: "1".into(), boot: 7, pid: 1, address: "127.0.0.1:7000".into() };
+//! let member = Member { node: "1".into(), boot: 7, pid: 1, address: "127.0.0.1:7000".into(), offer: None };
 //! let first = View {
 //!     number: 1,
 //!     cluster: 99,
@@ -35,6 +35,7 @@
 //!     primary: 7,
 //!     in_sync: vec![7],
 //!     min_in_sync: 1,
+//!     durable: Durable::Off,
 //!     successor: None,
 //!     leaving: Vec::new(),
 //!     members: vec![member],
@@ -65,7 +66,7 @@ pub use document::DOCUMENT_BYTES_MAX;
 pub use local::LocalRegister;
 pub use membership::Membership;
 pub use memory::MemoryRegister;
-pub use view::{ADDRESS_CHARACTERS_MAX, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, View};
+pub use view::{ADDRESS_CHARACTERS_MAX, Durable, MEMBERS_MAX, Member, NAME_CHARACTERS_MAX, Offer, View};
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZooKeeperOptions, ZooKeeperRegister};
 

@@ -61,17 +61,35 @@ impl Membership {
         Ok(!one_lives && self.look()?.is_some_and(|now| now.number == view.number))
     }
 
-    /// Names this member before it is put among those in sync.
+    /// Names this member before it is put among those in sync, or with what it offers where there is no primary.
     pub fn join(&self, own: &Member) -> Result<()> {
         let joined = self.change(|view| {
-            let view = view.filter(|view| view.member(own.boot).is_none())?;
+            let view = view.filter(|view| view.member(own.boot) != Some(own))?;
             let mut next = view.next(0);
             let stays = |member: &Member| member.node != own.node || view.is_in_sync(member.boot);
-            next.retain_members(stays);
+            next.retain_members(|member| member.boot != own.boot && stays(member));
             next.members.push(own.clone());
+            next.successor =
+                next.successor.or(view.successor.filter(|boot| *boot == own.boot && own.offer.is_some()));
             Some(next)
         });
         joined.map(drop)
+    }
+
+    /// Has this member be primary with what it offers, alone, in this term or a later one, where the view `seen` says
+    /// that it may. `None`: that view is not in force any more.
+    pub fn recover(&self, seen: &View, term: u64) -> Result<Option<View>> {
+        let (is_chosen, view) = self.change(|view| {
+            let view = view.filter(|view| view.number == seen.number && view.recovers(self.boot))?;
+            let mut next = view.next(0);
+            (next.primary, next.in_sync, next.successor) = (self.boot, vec![self.boot], None);
+            next.members.iter_mut().filter(|of| of.boot == self.boot).for_each(|of| of.offer = None);
+            // Those who were in sync are none of this cluster any more; others may wait as this one did.
+            next.retain_members(|of| of.boot == self.boot || !view.is_in_sync(of.boot));
+            next.term = term.max(view.term + 1);
+            Some(next)
+        })?;
+        Ok(view.filter(|_| is_chosen))
     }
 
     /// Has this member be primary, in this term or a later one, in the place of the one that the view `seen`

@@ -35,6 +35,47 @@ pub struct Member {
     pub pid: u32,
     /// HOST:PORT at which the member is fed, and at which it serves when it is primary. ASCII without spaces.
     pub address: String,
+    /// What a member has that waits for a primary, and none is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
+}
+
+/// What a node has on its disk, which has started where no primary answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// The boot number of the instance of the node whose log that is; 0: there is none.
+    pub of: u64,
+    /// How many records it has, of all shards.
+    pub records: u64,
+}
+
+/// What the logs of a cluster's nodes are good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durable {
+    /// Nodes keep no logs: all is lost when all end that are in sync.
+    #[default]
+    Off,
+    /// What counts is on their disks a moment later.
+    Lazy,
+    /// What counts is on the disks of all that are in sync.
+    Commit,
+}
+
+impl Durable {
+    fn is_off(&self) -> bool {
+        *self == Durable::Off
+    }
+
+    /// Its name, as users say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Durable::Off => "off",
+            Durable::Lazy => "lazy",
+            Durable::Commit => "commit",
+        }
+    }
 }
 
 /// One state of a cluster: who is primary, who is in sync, in which term.
@@ -54,7 +95,11 @@ pub struct View {
     pub in_sync: Vec<u64>,
     /// How many members have to be in sync for writes to be accepted. From 1 to [`MEMBERS_MAX`].
     pub min_in_sync: usize,
-    /// The boot number of the member in sync to which the primary is to hand over.
+    /// What their logs are good for.
+    #[serde(default, skip_serializing_if = "Durable::is_off")]
+    pub durable: Durable,
+    /// The boot number of the member in sync to which the primary is to hand over; or of one that waits, which is to
+    /// go on with what it offers, since an operator accepts that more is lost.
     pub successor: Option<u64>,
     /// The boot numbers of members that are to end in good order: a primary hands over before.
     pub leaving: Vec<u64>,
@@ -102,6 +147,35 @@ impl View {
         self.member(self.primary)
     }
 
+    /// Whether a member that waits for a primary is to go on with what it offers, where no member lives that is in
+    /// sync. What counted is on every disk that was in sync with `commit`. With `lazy` any may lack what was written
+    /// last, so all have to be there, and the one goes on that has most. And whichever an operator has named.
+    pub fn recovers(&self, own: u64) -> bool {
+        let offer = |member: &Member| Some((member.offer?, member.boot));
+        let Some((offered, _)) = self.member(own).and_then(offer) else { return false };
+        if self.successor == Some(own) {
+            return true;
+        }
+        let was_in_sync = |offer: &Offer| self.in_sync.contains(&offer.of);
+        match self.durable {
+            Durable::Off => false,
+            Durable::Commit => was_in_sync(&offered),
+            Durable::Lazy => {
+                let offers = || self.members.iter().filter_map(offer).filter(|(of, _)| was_in_sync(of));
+                let are_all = self.in_sync.iter().all(|boot| offers().any(|(offer, _)| offer.of == *boot));
+                let best = offers().max_by_key(|(offer, boot)| (offer.records, *boot));
+                are_all && best.is_some_and(|(_, boot)| boot == own)
+            }
+        }
+    }
+
+    /// The member that an operator would have go on who accepts a loss: one that was in sync, before others, and
+    /// then that which offers most. `None`: nobody waits.
+    pub fn best_offer(&self) -> Option<(&Member, Offer)> {
+        let waits = self.members.iter().filter_map(|member| Some((member, member.offer?)));
+        waits.max_by_key(|(member, offer)| (self.in_sync.contains(&offer.of), offer.records, member.boot))
+    }
+
     /// A copy with the next number and a proposal of its own, for the caller to change and to propose.
     /// `proposal` is a new random number.
     pub fn next(&self, proposal: u64) -> View {
@@ -118,8 +192,10 @@ impl View {
     /// Names no members but those that `stays` says, who have to have those in sync among them.
     pub fn retain_members(&mut self, stays: impl FnMut(&Member) -> bool) {
         self.members.retain(stays);
-        let (members, leaving) = (&self.members, &mut self.leaving);
-        leaving.retain(|boot| members.iter().any(|member| member.boot == *boot));
+        let members = &self.members;
+        let is_member = |boot: &u64| members.iter().any(|member| member.boot == *boot);
+        self.leaving.retain(is_member);
+        self.successor = self.successor.filter(is_member);
     }
 
     /// An [`ErrorKind::InvalidArgument`] that says what is wrong, if the view contradicts itself or breaks a
@@ -161,7 +237,9 @@ impl View {
         if let Some(boot) = self.leaving.iter().find(|boot| self.member(**boot).is_none()) {
             return Some(format!("boot {boot} is to leave in view {} but is no member", self.number));
         }
-        if let Some(boot) = self.successor.filter(|boot| !self.is_in_sync(*boot) || *boot == self.primary) {
+        let offers = |boot: u64| self.member(boot).is_some_and(|member| member.offer.is_some());
+        let may_follow = |boot: u64| (self.is_in_sync(boot) || offers(boot)) && boot != self.primary;
+        if let Some(boot) = self.successor.filter(|boot| !may_follow(*boot)) {
             return Some(format!(
                 "boot {boot} is to go on in view {} but is no replica in sync",
                 self.number
@@ -213,6 +291,39 @@ mod tests {
         let next = view.next(9);
         assert_eq!((next.number, next.proposal), (4, 9));
         assert_eq!(View { number: 3, proposal: 1, ..next }, view);
+    }
+
+    /// With logs that count any disk that was in sync will do; with others all have to be there, and the one with
+    /// most goes on; and an operator may name any that waits.
+    #[test]
+    fn whoever_recovers_has_what_counted() {
+        let offering = |durable, offers: &[(u64, u64, u64)]| {
+            let mut view = View { durable, ..view(3, 1) };
+            let waits = |(boot, of, records): &(u64, u64, u64)| {
+                let offer = Some(Offer { of: *of, records: *records });
+                Member { offer, ..member(*boot) }
+            };
+            view.members.extend(offers.iter().map(waits));
+            view.check().unwrap();
+            view
+        };
+        let recovers = |view: &View| -> Vec<u64> {
+            view.members.iter().map(|of| of.boot).filter(|boot| view.recovers(*boot)).collect()
+        };
+        // Of 101 to 103 the third is not in sync.
+        let all = [(201, 101, 70), (202, 102, 90), (203, 103, 99)];
+        assert!(recovers(&offering(Durable::Off, &all)).is_empty());
+        assert_eq!(recovers(&offering(Durable::Commit, &all)), [201, 202]);
+        assert_eq!(recovers(&offering(Durable::Lazy, &all)), [202]);
+        assert!(recovers(&offering(Durable::Lazy, &all[..1])).is_empty(), "102 may have more");
+        assert_eq!(recovers(&offering(Durable::Lazy, &[(201, 101, 7), (202, 102, 7)])), [202], "as many");
+        let mut named = offering(Durable::Lazy, &all[..1]);
+        assert_eq!(named.best_offer().map(|(member, _)| member.boot), Some(201));
+        named.successor = Some(201);
+        named.check().unwrap();
+        assert_eq!(recovers(&named), [201]);
+        assert_eq!(offering(Durable::Off, &[(203, 0, 0)]).best_offer().map(|(of, _)| of.boot), Some(203));
+        assert!(view(3, 1).best_offer().is_none());
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub(crate) struct Shared {
     pub rdma: Vec<SocketAddr>,
     /// Who takes snapshots, and the directory that they are in.
     pub snapshots: Option<Snapshots>,
-    pub store: Option<StoreDirectory>,
+    pub store: Option<Arc<StoreDirectory>>,
     /// Who writes the log.
     pub wal: Option<Arc<Wal>>,
     /// Of the primary of a cluster: its replicas.
@@ -447,7 +447,7 @@ impl Server {
             _ => (None, None),
         };
         let shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
-        let shared = Arc::new(Shared { rdma, snapshots, store, wal, ..shared });
+        let shared = Arc::new(Shared { rdma, snapshots, store: store.map(Arc::new), wal, ..shared });
         let serving = Serving { shared, stop };
         let server = Server { current: Current::new(serving.clone()) };
         let prepared = Prepared { server, serving, config: config.clone(), reserved, seen, copies: None };
@@ -519,7 +519,7 @@ pub struct Prepared {
     /// The newest snapshot there was.
     seen: Option<PathBuf>,
     /// Of a mirror: what it keeps on its disk.
-    copies: Option<Copies>,
+    copies: Option<Arc<Copies>>,
 }
 
 impl Prepared {
@@ -538,7 +538,7 @@ impl Prepared {
     }
 
     /// Also keeps copies on the disk.
-    pub(crate) fn with_copies(mut self, copies: Option<Copies>) -> Prepared {
+    pub(crate) fn with_copies(mut self, copies: Option<Arc<Copies>>) -> Prepared {
         self.copies = copies;
         self
     }

@@ -271,7 +271,9 @@ impl ShardHandle {
         let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
         let number = config.number;
         // What it does from here on is in the log, too.
-        config.image.keeps_journal = log.is_some_and(|log| !log.of_replicas);
+        let begins_empty = matches!(origin, Origin::Empty);
+        config.image.keeps_journal =
+            log.is_some_and(|log| log.has_files && (begins_empty || !log.of_replicas));
         let new = MemfdSegments::default();
         let source = || Box::new(LoggedSegments::new(new.clone(), number));
         let (segments, mut shard) = match origin {
@@ -287,17 +289,16 @@ impl ShardHandle {
             }
         };
         let (mut log_end, mut replicas, mut expected, mut stream) = (None, None, Vec::new(), None);
-        if let Some(ShardsLog { control, durability, of_replicas, expected: count, .. }) = log {
+        if let Some(of @ ShardsLog { control, durability, expected: count, .. }) = log {
             let log = control.shard(counts_at_first(shard.end(), *count));
-            if *of_replicas {
+            if of.of_replicas {
                 let (ring, words) = Memfd::create("kelix-stream", STREAM_WORDS as u64 * 8, true)?;
                 let (page, head) = Memfd::create("kelix-stream-head", STREAM_HEAD_BYTES, true)?;
-                shard.replicate(log.clone(), StreamMemory { words, head });
+                let (stream_memory, on_disk) = (StreamMemory { words, head }, of.counts_on_disk());
+                let files = shard.replicate(log.clone(), stream_memory, on_disk);
+                log_end = of.has_files.then(|| Feed::new(files, control.shard(shard.end())));
                 (replicas, stream) = (Some(log), Some((ring, page)));
-                expected.extend((0..*count).map(|_| {
-                    let reader = shard.feed(batches);
-                    (Gatherer::new(reader, batches, shard.end()), shard.hold().0)
-                }));
+                expected.extend((0..*count).map(|_| shard.expect(batches)));
             } else {
                 log_end = Some(Feed::new(shard.write_log(log.clone(), *durability), log));
             }
@@ -597,7 +598,7 @@ impl ShardThread {
             let _ = self.news.send(News::Order { namespace, cause, order });
         }
         if let Some(log) = self.log.as_ref().filter(|_| progress.wakes_log) {
-            log.wake();
+            log.wake_sleepers(&self.batches);
         }
         if let Some(connections) = progress.renewed.take() {
             let _ = self.news.send(News::Renew { namespace: self.namespace, connections });

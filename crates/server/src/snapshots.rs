@@ -189,6 +189,11 @@ impl Snapshots {
         self.standing.lock().expect("no panic under this lock").newest.is_some()
     }
 
+    /// When the newest one was made, and how long it is.
+    pub fn newest(&self) -> Option<(SystemTime, u64)> {
+        self.standing.lock().expect("no panic under this lock").newest
+    }
+
     /// Asks for one, and tells where the answer comes. `is_last`: shards end with it.
     pub fn ask(&self, is_last: bool) -> Result<Receiver<Result<Taken>>> {
         let (asker, answer) = channel();
@@ -328,7 +333,7 @@ fn take(
     taking.hear_until(|taking| taking.followed.iter().all(|shard| shard.is_written))?;
     // A server that was superseded while it wrote must not name one that its successor, or who comes after,
     // would begin with.
-    let is_ours = || shared.authority.in_force() && shared.store.as_ref().is_none_or(StoreDirectory::is_ours);
+    let is_ours = || shared.authority.in_force() && shared.store.as_ref().is_none_or(|store| store.is_ours());
     if let Some(wal) = &shared.wal {
         let records: Vec<(Which, u64)> =
             taking.followed.iter().map(|shard| (shard.which, shard.sequence)).collect();

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kelix_fabric::shm::term_in_force;
 use kelix_image::Committed;
 use kelix_image::words::full_fence;
-use kelix_log::files::{Batch, Directory, FILE_BYTES, Feed, Log, LogWriter};
+use kelix_log::files::{Batch, Directory, FILE_BYTES, Feed, Log, LogWriter, Position};
 use kelix_log::{LogControl, LogSleep, LogState, ShardLog};
 use kelix_shard::Durability;
 use kelix_snapshot::{Snapshot, Which};
@@ -73,15 +73,22 @@ pub struct WalConfig {
     pub until: Option<SystemTime>,
 }
 
-/// Wakes the thread, once there is one; or those that feed replicas.
+/// Wakes the thread, once there is one, and those that feed replicas.
 #[derive(Clone, Default)]
 pub(crate) struct LogWaker(Arc<OnceLock<Thread>>, Arc<Mutex<Vec<Weak<OwnedFd>>>>);
 
 impl LogWaker {
-    /// Wakes it, or them.
+    /// Wakes the thread.
     pub fn wake(&self) {
         if let Some(thread) = self.0.get() {
-            return thread.unpark();
+            thread.unpark();
+        }
+    }
+
+    /// Wakes whoever has announced to this control to sleep.
+    pub fn wake_sleepers(&self, control: &LogControl) {
+        if control.announced() != LogSleep::Awake {
+            self.wake();
         }
         for bell in self.bells().iter().filter_map(Weak::upgrade) {
             // One that is rung already stays so.
@@ -140,11 +147,21 @@ impl LogFiles {
     ) -> Result<LogFiles> {
         store.check_one_writer()?;
         let log = Log::open(Box::new(Directory(store.path().to_path_buf())))?;
-        let durability = config.durability;
-        let shards =
-            ShardsLog { control, durability, waker: LogWaker::default(), of_replicas: false, expected: 0 };
+        let shards = ShardsLog {
+            control,
+            durability: config.durability,
+            waker: LogWaker::default(),
+            of_replicas: false,
+            expected: 0,
+            has_files: true,
+        };
         let directory = store.path().to_path_buf();
         Ok(LogFiles { log, config: config.clone(), directory, store: store.number, of_mirror, shards })
+    }
+
+    /// Whether the log has all from the first record on, so that no base is needed.
+    pub fn is_whole(&self) -> bool {
+        begins_with_first(&self.log)
     }
 
     /// Which namespaces the log has, if there is one.
@@ -197,6 +214,11 @@ impl LogFiles {
     }
 }
 
+/// Whether a log has all from the first record on.
+pub(crate) fn begins_with_first(log: &Log) -> bool {
+    log.files().first().is_some_and(|head| head.sequences.iter().all(|sequence| *sequence == 0))
+}
+
 /// Removes the files of a log that none of the snapshots needs which stand beside it, where no server writes
 /// it. Returns how many those were.
 pub fn truncate_log(directory: &Path) -> Result<u64> {
@@ -245,19 +267,27 @@ pub(crate) struct ShardsLog {
     pub control: LogControl,
     pub durability: Durability,
     pub waker: LogWaker,
-    /// What counts is what replicas have; there are no files.
+    /// What counts is what replicas have.
     pub of_replicas: bool,
     /// Replicas that are expected to go on with what they have: all is kept for each from the beginning on.
     pub expected: usize,
+    /// There are files, too.
+    pub has_files: bool,
 }
 
 impl ShardsLog {
-    /// Of shards whose changes count when replicas have them, and until there are any, at once.
-    pub fn of_replicas(expected: usize, authority: &Authority) -> ShardsLog {
+    /// Of shards whose changes count when replicas have them, and this server's own disk, if that counts; and where
+    /// nobody has to have them, at once.
+    pub fn of_replicas(expected: usize, authority: &Authority, files: Option<Durability>) -> ShardsLog {
         let control = LogControl::fenced(term_in_force(&authority.page), authority.term);
-        control.set_counts_at_once(expected == 0);
-        let (durability, waker) = (Durability::Commit, LogWaker::default());
-        ShardsLog { control, durability, waker, of_replicas: true, expected }
+        control.set_counts_at_once(expected == 0 && files != Some(Durability::Commit));
+        let (durability, waker) = (files.unwrap_or(Durability::Lazy), LogWaker::default());
+        ShardsLog { control, durability, waker, of_replicas: true, expected, has_files: files.is_some() }
+    }
+
+    /// Whether what counts is on disks.
+    pub fn counts_on_disk(&self) -> bool {
+        self.has_files && self.durability == Durability::Commit
     }
 }
 
@@ -307,9 +337,13 @@ pub(crate) struct Wal {
     /// Files that end at or before these sequences may go.
     removable: Mutex<Option<Vec<u64>>>,
     ends: AtomicBool,
+    /// Whether the disk takes what is written.
+    state: Mutex<LogState>,
     /// What is served is of an earlier moment.
     is_of_the_past: bool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Where it ended, in good order.
+    ended: Mutex<Option<Position>>,
 }
 
 impl Wal {
@@ -336,8 +370,10 @@ impl Wal {
             written: AtomicU64::new(0),
             removable: Mutex::default(),
             ends: AtomicBool::new(false),
+            state: Mutex::default(),
             is_of_the_past: false,
             thread: Mutex::default(),
+            ended: Mutex::default(),
         }
     }
 
@@ -357,7 +393,7 @@ impl Wal {
     /// How it goes with it, for statistics.
     pub fn json(&self) -> Value {
         let standing = self.standing().clone();
-        let state = match self.shards_log.control.state() {
+        let state = match self.state() {
             _ if self.is_of_the_past => "past",
             LogState::Writes => "writes",
             LogState::Full => "full",
@@ -421,7 +457,7 @@ impl Wal {
             self.shards[index].durable() >= *wanted
         };
         // A base that is ahead of its log is good, too: all the better where the log goes no further.
-        let takes = || self.shards_log.control.state() == LogState::Writes;
+        let takes = || self.state() == LogState::Writes && !self.is_of_the_past;
         self.wait_for_log("snapshot", || !takes() || records.iter().all(durable))
     }
 
@@ -450,6 +486,15 @@ impl Wal {
         (0..namespace.shards.len()).map(|shard| self.shards[index(shard)].clone()).collect()
     }
 
+    /// How much of the shards of all namespaces is on the disk.
+    pub fn committed(&self, namespaces: &[Arc<Namespace>]) -> Vec<Vec<Committed>> {
+        let index = |of: &Namespace, shard| self.layout.index(&of.name, shard).expect("a shard of the log");
+        let committed = |of: &Arc<Namespace>| {
+            (0..of.shards.len()).map(|shard| self.shards[index(of, shard)].committed()).collect()
+        };
+        namespaces.iter().map(committed).collect()
+    }
+
     /// A base of so many bytes was taken. Files go that none of those needs which are kept, of which this is
     /// the oldest.
     pub fn truncate(&self, base_bytes: u64, oldest: &Snapshot) {
@@ -472,6 +517,36 @@ impl Wal {
         self.shards_log.waker.wake();
         if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
             let _ = thread.join();
+        }
+    }
+
+    /// Where it ended, for whoever goes on with it. An error: it did not end in good order, or lacks some of these
+    /// records, the last one of each of its shards.
+    pub fn ended_behind(&self, sequences: &[u64]) -> Result<Position> {
+        let ended = self.ended.lock().expect("no panic under this lock").take();
+        ended.filter(|position| position.sequences == sequences).ok_or_else(|| {
+            let why = self.standing().error.clone().unwrap_or_else(|| "some of it is not written".into());
+            let context = format!("the log in {} does not have all: {why}", self.directory.display());
+            Error::new(ErrorKind::Unavailable, "serve", context)
+        })
+    }
+
+    /// Its shards.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether the disk takes what is written.
+    pub fn state(&self) -> LogState {
+        *self.state.lock().expect("no panic under this lock")
+    }
+
+    fn set_state(&self, shared: &Shared, state: LogState) {
+        *self.state.lock().expect("no panic under this lock") = state;
+        match &shared.replication {
+            // A log that has failed still leaves what replicas have, and what counts is for them to say.
+            Some(replication) => replication.replicas.set_disk_accepts(state == LogState::Writes),
+            None => self.shards_log.control.set_state(state),
         }
     }
 }
@@ -583,7 +658,23 @@ impl LogThread {
                 self.shared.shard(*handle).wake_if_asleep();
             }
         }
+        self.tell_replication();
         Ok(())
+    }
+
+    /// Tells the replicas' side what is on this disk, where that counts.
+    fn tell_replication(&self) {
+        let Some(replication) = &self.shared.replication else { return };
+        if !self.wal.shards_log.counts_on_disk() {
+            return;
+        }
+        let namespaces = self.shared.namespaces.iter().enumerate();
+        let shards: Vec<(usize, usize)> = namespaces
+            .flat_map(|(index, of)| (0..of.shards.len()).map(move |shard| (index, shard)))
+            .collect();
+        let durable = self.feeds.iter().zip(&self.handles);
+        let durable = durable.map(|(feed, handle)| (shards[*handle], feed.log().committed()));
+        replication.replicas.note_disk(&*self.shared, durable);
     }
 
     /// Allocates the next file when that is due. While there is no room on the disk, no writes are taken.
@@ -604,7 +695,7 @@ impl LogThread {
         if self.looked.take().is_some() {
             info!("there is room for the log again: writes are taken");
             self.wal.standing().error = None;
-            self.wal.shards_log.control.set_state(LogState::Writes);
+            self.wal.set_state(&self.shared, LogState::Writes);
         }
     }
 
@@ -613,7 +704,7 @@ impl LogThread {
             warn!(%error, "there is no room for the log: no writes are taken until there is, and reads go on");
         }
         self.wal.standing().error = Some(error.to_string());
-        self.wal.shards_log.control.set_state(LogState::Full);
+        self.wal.set_state(&self.shared, LogState::Full);
     }
 
     /// Removes files that no base needs.
@@ -637,11 +728,18 @@ impl LogThread {
             (true, None) if self.looked.is_none() => (LogSleep::Sleeps, SLEEP),
             _ => (LogSleep::Naps, NAP),
         };
-        control.announce(sleep);
+        let ShardsLog { of_replicas, .. } = self.wal.shards_log;
+        let counts = self.wal.shards_log.counts_on_disk();
+        match sleep {
+            // Answers wait for replicas, and not for this disk: nobody is to end the nap.
+            LogSleep::Naps if of_replicas && !counts => {}
+            _ => control.announce(sleep),
+        }
         let is_told = self.wal.is_wanted.load(Ordering::SeqCst) || self.wal.ends.load(Ordering::SeqCst);
         let has_come = || self.feeds.iter().any(Feed::has_come);
         let is_wanted = match sleep {
             LogSleep::Sleeps => has_come(),
+            _ if of_replicas => counts && has_come(),
             _ => self.feeds.iter().any(Feed::is_wanted) && (has_come() || self.unsynced.is_some()),
         };
         if !is_told && !is_wanted {
@@ -655,8 +753,10 @@ impl LogThread {
         if !self.batch.is_empty() {
             error!("there is no room for what was written last, and no snapshot has it: it is lost");
         }
-        if let Err(error) = self.sync().and_then(|()| self.writer.end()) {
-            error!(%error, "the log could not be ended in good order");
+        let position = self.writer.position();
+        match self.sync().and_then(|()| self.writer.end()) {
+            Ok(()) => *self.wal.ended.lock().expect("no panic under this lock") = Some(position),
+            Err(error) => error!(%error, "the log could not be ended in good order"),
         }
     }
 
@@ -664,7 +764,7 @@ impl LogThread {
     fn fail(self, error: &Error) {
         error!(%error, "the log has failed: no writes are taken any more, and reads go on");
         self.wal.standing().error = Some(error.to_string());
-        self.wal.shards_log.control.set_state(LogState::Failed);
+        self.wal.set_state(&self.shared, LogState::Failed);
         full_fence();
         let (handles, shared) = (self.handles.clone(), self.shared.clone());
         // Who followed is gone before the shards look.

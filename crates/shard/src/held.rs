@@ -70,6 +70,8 @@ pub(crate) struct Held {
     /// is answered any more.
     is_replicated: bool,
     is_void: bool,
+    /// What replicas have is on their disks.
+    is_on_disk: bool,
     /// The answers, in the order of their records.
     queue: VecDeque<Answer>,
     /// The last record there was when the step before ended.
@@ -88,6 +90,7 @@ impl Default for Held {
             committed: Committed::NONE,
             is_replicated: false,
             is_void: false,
+            is_on_disk: false,
             queue: VecDeque::new(),
             sealed: 0,
             wanted: 0,
@@ -103,9 +106,9 @@ impl Held {
     }
 
     /// From now on answers wait for replicas, which say through this log what they have.
-    pub fn begin_replication(&mut self, log: ShardLog) {
+    pub fn begin_replication(&mut self, log: ShardLog, on_disk: bool) {
         self.begin(log, Durability::Commit);
-        self.is_replicated = true;
+        (self.is_replicated, self.is_on_disk) = (true, on_disk);
     }
 
     /// From now on answers wait for their record, until nobody follows any more.
@@ -141,7 +144,7 @@ impl Held {
         match &self.log {
             None => Some(Status::NoLog),
             // Replicas have it in their memory, and no disk does.
-            Some(_) if self.is_replicated && head.durable => Some(Status::NoLog),
+            Some(_) if self.is_replicated && head.durable && !self.is_on_disk => Some(Status::NoLog),
             Some(_) if self.state == LogState::Writes => None,
             Some(_) => Some(Status::ReadOnly),
         }
@@ -346,7 +349,7 @@ mod tests {
         let mut alone = Harness::new(1, &Mailboxes::default());
         let log = control.shard(alone.shard.end());
         let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
-        alone.shard.replicate(log.clone(), memory.clone());
+        alone.shard.replicate(log.clone(), memory.clone(), false);
         let mut of = Logged { alone, control, log, reader: None };
         assert_eq!(of.ask(put()), Some(Status::Ok), "nobody has to have it");
         let (hold, before) = of.alone.shard.hold();
@@ -387,7 +390,7 @@ mod tests {
         let (control, mut alone) = (LogControl::new(), Harness::new(1, &Mailboxes::default()));
         let log = control.shard(alone.shard.end());
         let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
-        alone.shard.replicate(log.clone(), memory);
+        alone.shard.replicate(log.clone(), memory, false);
         let mut of = Logged { alone, control, log, reader: None };
         assert_eq!(of.ask(RequestHead { durable: true, ..put() }), Some(Status::NoLog));
     }

@@ -4,7 +4,7 @@ use crate::follower::Follower;
 use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::{Books, Committed, Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
-use kelix_log::{Lag, LogControl, Reader, Record, ShardLog, StreamMemory};
+use kelix_log::{Gatherer, Lag, LogControl, Reader, Record, ShardLog, StreamMemory};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::{Expiry, RequestHead, View, control::Caller};
 
@@ -380,10 +380,23 @@ impl Shard {
     /// Changes count from now on when replicas have them, as this log says; or as soon as they stand in the
     /// stream, in this memory, where the log says so ([`LogControl::counts_at_once`]). Answers wait for that,
     /// and readers of the memory do, also for what is here already and does not count yet.
-    pub fn replicate(&mut self, log: ShardLog, stream: StreamMemory) {
+    ///
+    /// `on_disk`: what counts is on disks, too, so that writes may ask for that. Returns what tells all from the
+    /// beginning on, for who keeps a log.
+    pub fn replicate(&mut self, log: ShardLog, stream: StreamMemory, on_disk: bool) -> Reader {
         self.store.image.begin_commits_behind(log.committed(), self.sequence());
         self.recorder.begin_replication(&self.store, log.control(), stream);
-        self.clients.held.begin_replication(log);
+        self.clients.held.begin_replication(log, on_disk);
+        self.recorder.follow(&self.store, Lag::Wait)
+    }
+
+    /// A replica that is expected to go on behind what this shard began with: what tells it all from there on, and
+    /// holds that for it. Before the shard has done anything: nothing is sealed between two of these.
+    pub fn expect(&mut self, batches: &LogControl) -> (Gatherer, Reader) {
+        self.recorder.begin_batches(batches);
+        self.clients.held.begin_mirror();
+        let reader = self.recorder.follow(&self.store, Lag::LetGo);
+        (Gatherer::new(reader, batches, self.end()), self.recorder.hold())
     }
 
     /// What stands in the stream behind this moment is held from now on, and the shard waits where there is no

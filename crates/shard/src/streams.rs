@@ -83,6 +83,11 @@ impl Streams {
         self.shards[shard].words.len() - self.shards[shard].taken
     }
 
+    /// Those words.
+    pub fn unapplied(&self, shard: usize) -> &[u64] {
+        &self.shards[shard].words[self.shards[shard].taken..]
+    }
+
     /// More words of a shard's records have come.
     pub fn push(&mut self, shard: usize, words: &[u64]) {
         let of = &mut self.shards[shard];

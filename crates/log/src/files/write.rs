@@ -310,6 +310,11 @@ impl LogWriter {
         system(WRITE, what, &*self.storage, &name_of(self.current().first), source)
     }
 
+    /// Where what was written ends, which is durable behind the next sync.
+    pub fn position(&self) -> Position {
+        self.last.clone()
+    }
+
     /// The number of the last batch that was written.
     pub fn written(&self) -> u64 {
         self.last.batch

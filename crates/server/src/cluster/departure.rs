@@ -47,6 +47,8 @@ impl Departure {
         let own = node.membership().boot;
         let is_told = self.note_told(node);
         let leaves = is_told || view.leaving.contains(&own);
+        // Whoever cannot keep what is written has another one go on, where there is one, and is read meanwhile.
+        let gives_up = !leaves && !node.takes_writes() && view.successor.is_none();
         self.named = view.successor.map(|boot| match self.named {
             Some((named, since)) if named == boot => (boot, since),
             _ => (boot, Instant::now()),
@@ -62,7 +64,7 @@ impl Departure {
         if self.is_late() {
             return Ok(Next::Ends);
         }
-        if !leaves || view.successor.is_some() {
+        if !leaves && !gives_up || view.successor.is_some() {
             return Ok(Next::Stays);
         }
         let lives = |boot: &u64| node.config.lives(view, *boot);
@@ -71,7 +73,7 @@ impl Departure {
             if is_told && !view.in_sync.iter().any(|boot| *boot != own && lives(boot)) {
                 return Ok(Next::Ends);
             }
-            if !std::mem::replace(&mut self.said, true) {
+            if leaves && !std::mem::replace(&mut self.said, true) {
                 warn!(
                     node = node.config.node,
                     "this node is to end, and no other one is in sync: it stays until one is"

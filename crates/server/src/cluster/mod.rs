@@ -20,7 +20,9 @@
 mod departure;
 mod directory;
 mod hosts;
+mod keeping;
 mod primary;
+mod recovery;
 mod replication;
 mod status;
 
@@ -33,7 +35,9 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
 use kelix_image::words::full_fence;
-use kelix_register::{Member, Membership, Register, View, ZooKeeperRegister};
+use kelix_log::LogState;
+use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
+use kelix_shard::Durability;
 use kelix_shard::replicas::{Look, Looked, Promoted, Silence, look_after, promote, void};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
@@ -41,12 +45,15 @@ use tracing::{debug, error, info, warn};
 use crate::authority::Authority;
 use crate::current::{Current, Statistics, Stopper};
 use crate::listening::Reserved;
+use crate::mirror::copies::Copies;
 use crate::mirror::{self, FeedFabric, MirrorConfig, ReplicaConfig};
 use crate::namespace::{NamespaceConfig, Rights, Who};
 use crate::server::{Server, ServerConfig, Token, random_u64};
 use crate::shard_thread::ShardHandle;
 use crate::store::term_of_clock;
 use departure::{Departure, Next};
+use keeping::Keeping;
+use recovery::Recovery;
 
 pub use directory::ClusterDirectory;
 pub(crate) use hosts::Lease;
@@ -108,6 +115,8 @@ pub struct Node {
     current: Current,
     /// Where it is fed from while it is primary.
     reserved: Reserved,
+    /// What it keeps on its disk.
+    keeping: Option<Mutex<Keeping>>,
     role: Mutex<Role>,
     /// It is to end in good order.
     leaves: Arc<AtomicBool>,
@@ -182,6 +191,15 @@ impl NodeConfig {
         self.hosts.is_some() || self.directory.lives(view, boot)
     }
 
+    /// What its logs are good for.
+    fn durable(&self) -> Durable {
+        match self.server.wal.as_ref().map(|wal| wal.durability) {
+            None => Durable::Off,
+            Some(Durability::Lazy) => Durable::Lazy,
+            Some(Durability::Commit) => Durable::Commit,
+        }
+    }
+
     fn lease(&self) -> Option<Duration> {
         self.hosts.as_ref().map(|hosts| hosts.lease)
     }
@@ -204,7 +222,12 @@ impl NodeConfig {
         }
     }
 
-    fn replica_config(&self, token: &str, primary: &Member, status: &Arc<NodeStatus>) -> ServerConfig {
+    fn replica_config(
+        &self,
+        token: &str,
+        primary: &Member,
+        (status, copies): (&Arc<NodeStatus>, Option<&Arc<Copies>>),
+    ) -> ServerConfig {
         let others = self.server.namespaces.iter().map(|of| of.name.clone());
         let namespaces = [crate::namespace::DEFAULT.to_string()].into_iter().chain(others);
         let mirror = MirrorConfig {
@@ -221,16 +244,16 @@ impl NodeConfig {
             retry_for: Duration::ZERO,
             replica: Some(ReplicaConfig {
                 status: status.clone(),
-                run: (self.hosts.is_none() && self.fabric != Some(FeedFabric::Tcp))
+                // What is kept on a disk is sent, and said to be there.
+                run: (self.hosts.is_none() && self.fabric != Some(FeedFabric::Tcp) && copies.is_none())
                     .then(|| self.directory.run()),
+                copies: copies.cloned(),
             }),
         };
         ServerConfig {
             directory: self.replica_run(),
             listen: None,
             tokens: Vec::new(),
-            snapshots: None,
-            wal: None,
             mirror: Some(mirror),
             take_over: true,
             ..self.server.clone()
@@ -256,41 +279,58 @@ impl Node {
             boot: membership.boot,
             pid: std::process::id(),
             address: advertised.unwrap_or_else(|| reserved.address().to_string()),
+            offer: None,
         };
+        let copies = config.server.snapshots.as_ref().map(|of| Copies::open(&of.directory)).transpose()?;
+        let copies = copies.map(Arc::new);
+        let mut recovery = Recovery::new(copies.clone());
         let mut said = false;
         let (server, role) = loop {
             let Some(view) = membership.look()? else {
-                match begin_cluster(&config, &token, &status, &own, &reserved)? {
+                match begin_cluster(&config, (&token, copies.as_deref()), &status, &own, &reserved)? {
                     Some(server) => break (server, Role::Primary),
                     None => continue,
                 }
             };
-            check_min_in_sync(&config, &view)?;
-            if membership.all_have_ended(&view, |boot| config.lives(&view, boot))? {
+            check_view(&config, &view)?;
+            let have_ended = membership.all_have_ended(&view, |boot| config.lives(&view, boot))?;
+            if have_ended && view.durable == Durable::Off {
                 let context = "all nodes have ended that had what was written last; `kelix cluster start` begins anew, empty";
                 return Err(unavailable(context));
             }
             let primary = view.primary_member().expect("a view names its primary").clone();
-            match follow(&config, &token, &status, &own, &primary) {
+            let followed = if have_ended {
+                Err(unavailable("all nodes have ended that were in sync").with_retry(true))
+            } else {
+                follow(&config, (&token, copies.as_ref()), &status, &own, &primary)
+            };
+            let error = match followed {
                 Ok(server) => break (server, Role::Replica { primary: primary.boot }),
-                Err(error) if error.retry() => {
-                    if !std::mem::replace(&mut said, true) {
-                        warn!(%error, primary = primary.node, "the primary cannot be followed yet; trying on");
-                    }
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
+                Err(error) if error.retry() => error,
                 Err(error) => return Err(error),
+            };
+            if !std::mem::replace(&mut said, true) {
+                warn!(%error, primary = primary.node, "the primary cannot be followed yet; trying on");
             }
+            if let Some(server) = recovery.look((&config, &token), (&status, &own), &reserved, have_ended)? {
+                break (server, Role::Primary);
+            }
+            std::thread::sleep(BETWEEN_TRIES);
         };
         let (current, role) = (server.current.clone(), Mutex::new(role));
         let leaves = Arc::default();
-        let node = Node { config, status, current, reserved, role, leaves, _lock: lock };
+        let keeping = copies.map(|copies| Mutex::new(Keeping::new(copies)));
+        let node = Node { config, status, current, reserved, keeping, role, leaves, _lock: lock };
         info!(node = node.config.node, role = ?node.role(), "node started");
         Ok(node)
     }
 
     fn membership(&self) -> &Arc<Membership> {
         &self.status.membership
+    }
+
+    fn copies(&self) -> Option<Arc<Copies>> {
+        Some(self.keeping.as_ref()?.lock().expect("no panic under this lock").copies().clone())
     }
 
     /// The role of the node now.
@@ -346,6 +386,9 @@ impl Node {
                 }
             };
             said = false;
+            if let Some(keeping) = &self.keeping {
+                keeping.lock().expect("no panic under this lock").look(&self.current.get().shared);
+            }
             let Some(view) = view else { continue };
             let role = self.role.lock().expect("no panic under this lock").clone();
             let departs = match role {
@@ -407,6 +450,7 @@ impl Node {
             shared.authority.lease(lease);
             if was_over {
                 info!(node = self.config.node, "the register answers: what waited for that is answered");
+                shared.replication.iter().for_each(|of| of.replicas.look_again(&*shared));
                 shared.shards().for_each(ShardHandle::wake);
             }
         }
@@ -440,6 +484,11 @@ impl Node {
         false
     }
 
+    /// Whether its disk takes what is written, if it keeps a log.
+    fn takes_writes(&self) -> bool {
+        self.current.get().shared.wal.as_ref().is_none_or(|wal| wal.state() == LogState::Writes)
+    }
+
     /// How often a replica has heard of its primary.
     fn heard(&self) -> u64 {
         let namespaces = &self.current.get().shared.namespaces;
@@ -459,6 +508,11 @@ impl Node {
         };
         let lives = |boot| self.config.lives(view, boot);
         match look_after((view, own), look, lives, || self.follow_chosen(view))? {
+            // Whoever goes on in the primary's place goes on with the log, too.
+            Looked::Well if shared.wal.as_ref().is_some_and(|wal| wal.state() == LogState::Failed) => {
+                error!(node = self.config.node, "the log of this replica has failed");
+                Ok(Watched::Lost)
+            }
             Looked::Well => Ok(Watched::Well),
             Looked::Lost => Ok(Watched::Lost),
             Looked::Promote(why) => match self.promote(view, why) {
@@ -484,7 +538,7 @@ impl Node {
         }
         let Some(primary) = view.primary_member() else { return Ok(false) };
         let token = self.config.token()?;
-        let config = self.config.replica_config(&token, primary, &self.status);
+        let config = self.config.replica_config(&token, primary, (&self.status, self.copies().as_ref()));
         let Some(config) = config.mirror else { return Ok(false) };
         match mirror::follow_chosen(&config, namespaces) {
             Ok(()) => {
@@ -505,7 +559,8 @@ impl Node {
     /// somebody does, with what this one may not have.
     fn promote(&self, seen: &View, why: &str) -> Result<Watched> {
         let began = Instant::now();
-        let namespaces = self.current.get().shared.namespaces.clone();
+        let shared = self.current.get().shared;
+        let namespaces = shared.namespaces.clone();
         if !namespaces.iter().all(|of| mirror::is_good(of)) {
             error!("the primary is lost, and what this replica has is of no use");
             return Ok(Watched::Lost);
@@ -531,10 +586,11 @@ impl Node {
             let chosen = began.elapsed();
             let attached = mirror::take_up(&namespaces, true)
                 .ok_or_else(|| unavailable("what this replica has cannot be gone on with"))?;
-            Ok((view.clone(), attached, voided, chosen))
+            let kept = keeping::hand_on(&shared, &attached, &self.config.server)?;
+            Ok((view.clone(), (attached, voided), kept, chosen))
         };
         let promoted = promote(self.membership(), (seen, term_of_clock()), void, take_up)?;
-        let (view, attached, voided, chosen) = match promoted {
+        let (view, of_replica, kept, chosen) = match promoted {
             Promoted::Yes(promoted) => promoted,
             Promoted::No => return Ok(Watched::Well),
             Promoted::NotYet(error) => {
@@ -545,8 +601,8 @@ impl Node {
         let config = self.config.primary_config(&self.config.token()?, self.reserved.address());
         let lease = self.config.lease().map(|length| Lease::of_primary(self.membership(), length));
         let reserved = self.reserved.try_clone()?;
-        let past = Some((attached, voided));
-        let prepared = primary::prepare(&config, &self.status, (&view, lease), reserved, past)?;
+        let prepared =
+            primary::prepare(&config, &self.status, (&view, lease), reserved, (Some(of_replica), kept))?;
         let Some(replica) = self.current.succeed(|| prepared.take_over())? else { return Ok(Watched::Well) };
         *self.role.lock().expect("no panic under this lock") = Role::Primary;
         self.status.note_promotion();
@@ -570,7 +626,7 @@ enum Watched {
 /// Begins a cluster that has no view, as its primary. `None`: another node was quicker.
 fn begin_cluster(
     config: &NodeConfig,
-    token: &str,
+    (token, copies): (&str, Option<&Copies>),
     status: &Arc<NodeStatus>,
     own: &Member,
     reserved: &Reserved,
@@ -582,13 +638,22 @@ fn begin_cluster(
         primary: own.boot,
         in_sync: vec![own.boot],
         min_in_sync: config.min_in_sync.unwrap_or(1),
+        durable: config.durable(),
         successor: None,
         leaving: Vec::new(),
         members: vec![own.clone()],
         proposal: 0,
     };
     let server = config.primary_config(token, reserved.address());
-    server.all_namespaces()?;
+    let configured = server.all_namespaces()?;
+    if let Some(left) = copies.map(Copies::survey).transpose()?.and_then(|found| found.into_iter().next()) {
+        let context = format!(
+            "the register has no cluster, and {} has the log of one: give --wal a directory of its own, or \
+             `kelix serve --wal {0}` what is there",
+            left.path.display()
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, "join cluster", context));
+    }
     // Only one node at a time opens the socket of a term in the run directory that all share: the one that is
     // in the view.
     let lease = config.lease().map(Lease::begin);
@@ -596,11 +661,21 @@ fn begin_cluster(
     if !has_begun {
         return Ok(None);
     }
-    primary::prepare(&server, status, (&view, lease), reserved.try_clone()?, None)?.serve().map(Some)
+    let kept = copies.map(|copies| keeping::begin(copies, (config, status), &configured)).transpose()?;
+    let begun = primary::prepare(&server, status, (&view, lease), reserved.try_clone()?, (None, kept))?;
+    begun.serve().map(Some)
 }
 
 /// An error if a node is configured for another cluster than there is.
-fn check_min_in_sync(config: &NodeConfig, view: &View) -> Result<()> {
+fn check_view(config: &NodeConfig, view: &View) -> Result<()> {
+    if config.durable() != view.durable {
+        let context = format!(
+            "this node is configured with --durable {}, and the cluster was begun with {}: all nodes say the same",
+            config.durable().name(),
+            view.durable.name()
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, "join cluster", context));
+    }
     match config.min_in_sync {
         Some(min) if min != view.min_in_sync => {
             let context = format!(
@@ -616,12 +691,12 @@ fn check_min_in_sync(config: &NodeConfig, view: &View) -> Result<()> {
 /// Copies what the primary has, and follows it.
 fn follow(
     config: &NodeConfig,
-    token: &str,
+    (token, copies): (&str, Option<&Arc<Copies>>),
     status: &Arc<NodeStatus>,
     own: &Member,
     primary: &Member,
 ) -> Result<Server> {
     // Named before it is put among those in sync.
     status.membership.join(own)?;
-    Server::prepare(&config.replica_config(token, primary, status))?.serve()
+    Server::prepare(&config.replica_config(token, primary, (status, copies)))?.serve()
 }

@@ -17,9 +17,11 @@ use super::status::NodeStatus;
 use crate::authority::Authority;
 use crate::current::Serving;
 use crate::listening::Reserved;
+use crate::mirror::copies::{Kept, Source};
 use crate::mirror::{Attached, Backlog};
 use crate::namespace::NamespaceConfig;
-use crate::server::{Beginning, Prepared, ServerConfig, Shared, begin, check_access};
+use crate::server::{Beginning, Prepared, ServerConfig, Shared, begin, check_access, random_u64};
+use crate::snapshots::Snapshots;
 use crate::wal::{Layout, Replayed, ShardsLog};
 
 /// What a replica has, for the server that goes on with it.
@@ -35,7 +37,40 @@ struct Past {
     last_term: u64,
 }
 
+/// What a replica has, and the term in which its predecessor was voided, if it was.
+pub(super) type OfReplica = (Vec<Attached>, Option<u64>);
+
+/// An error if a node has other namespaces than it is configured for.
+fn check_namespaces(described: &[NamespaceDescription], configured: &[NamespaceConfig]) -> Result<()> {
+    let wanted = configured.iter().map(|of| (&of.name, of.shards));
+    if wanted.eq(described.iter().map(|of| (&of.name, of.shards))) {
+        return Ok(());
+    }
+    let context = "the primary had other namespaces or shards than this node is configured for";
+    Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
+}
+
+/// Namespaces that are new, with seeds for their hashes.
+pub(super) fn describe_new(configured: &[NamespaceConfig]) -> Result<Vec<NamespaceDescription>> {
+    let describe = |of: &NamespaceConfig| {
+        let hash_seed = random_u64()?;
+        Ok(NamespaceDescription { name: of.name.clone(), hash_seed, shards: of.shards })
+    };
+    configured.iter().map(describe).collect()
+}
+
 impl Past {
+    /// What a disk has.
+    fn of_disk(replayed: Replayed, namespaces: &[NamespaceConfig]) -> Result<Past> {
+        check_namespaces(&replayed.layout.0, namespaces)?;
+        let shadows = replayed.shards.iter().flatten();
+        let terms = shadows.map(|(_, follower)| Incarnation(follower.end().incarnation).term());
+        let last_term = terms.max().unwrap_or(0);
+        let replayed = Mutex::new(replayed);
+        // Whoever had written something and was not answered does not hear of that from its next life.
+        Ok(Past { replayed, lives: Vec::new(), backlogs: Vec::new(), lineage: 0, last_term })
+    }
+
     /// `attached` is of the namespaces that are configured, in their order.
     fn of(attached: Vec<Attached>, namespaces: &[NamespaceConfig]) -> Result<Past> {
         let described = attached.iter().map(|of| NamespaceDescription {
@@ -44,11 +79,7 @@ impl Past {
             shards: of.view.shards(),
         });
         let described: Vec<NamespaceDescription> = described.collect();
-        let wanted = namespaces.iter().map(|of| (&of.name, of.shards));
-        if !wanted.eq(described.iter().map(|of| (&of.name, of.shards))) {
-            let context = "the primary had other namespaces or shards than this node is configured for";
-            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
-        }
+        check_namespaces(&described, namespaces)?;
         let mut replayed = Replayed::nothing(Layout(described), Position::default());
         let lives = attached.iter().map(|of| of.life).collect();
         let lineage = attached.first().map_or(0, |of| of.lineage);
@@ -64,24 +95,32 @@ impl Past {
     }
 }
 
-/// Does everything that the start of a primary may fail at, with what a replica has if it was one.
+/// Does everything that the start of a primary may fail at, with what it begins with, and what is kept on its disk.
 pub(super) fn prepare(
     config: &ServerConfig,
     status: &Arc<NodeStatus>,
     (view, lease): (&View, Option<Lease>),
     reserved: Reserved,
-    past: Option<(Vec<Attached>, Option<u64>)>,
+    (of_replica, mut kept): (Option<OfReplica>, Option<Kept>),
 ) -> Result<Prepared> {
     let configured = config.all_namespaces()?;
     check_access(config)?;
-    let voided = past.as_ref().and_then(|(_, voided)| *voided);
-    let past = past.map(|(attached, _)| Past::of(attached, &configured)).transpose()?;
+    let voided = of_replica.as_ref().and_then(|(_, voided)| *voided);
+    let past = match (of_replica, &mut kept) {
+        (Some((attached, _)), _) => Some(Past::of(attached, &configured)?),
+        (None, Some(kept)) => {
+            let nothing = Replayed::nothing(kept.replayed.layout.clone(), kept.replayed.position.clone());
+            Some(Past::of_disk(std::mem::replace(&mut kept.replayed, nothing), &configured)?)
+        }
+        (None, None) => None,
+    };
     let authority = Arc::new(Authority::prepare_member(RunDirectory(config.directory.clone()), voided)?);
     if let Some(lease) = lease {
         authority.lease(lease);
     }
     let (news, received) = channel();
-    let log = ShardsLog::of_replicas(view.in_sync.len() - 1, &authority);
+    let files = kept.as_ref().map(|kept| kept.log.shards.durability);
+    let log = ShardsLog::of_replicas(view.in_sync.len() - 1, &authority, files);
     let batches = log.control.clone();
     let beginning = Beginning {
         snapshot: None,
@@ -100,11 +139,30 @@ pub(super) fn prepare(
     let past = past.map_or_else(Default::default, |past| (past.lineage, past.backlogs));
     let times_ns = (host_clock_ns(false), BETWEEN_TRIES.as_nanos() as u64);
     let of = (status.membership.clone(), log.control.clone());
-    let replicas = replicas::Replication::new(of, view, served.len(), past, times_ns);
-    let replication = Replication { replicas, waker: log.waker };
+    let mut replicas = replicas::Replication::new(of, view, served.len(), past, times_ns);
     let mut shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
-    shared.replication = Some(replication);
+    let (mut asked, mut writer) = (None, None);
+    if let Some(Kept { store, snapshots, log: mut files, replayed, begun }) = kept {
+        let boot = status.membership.boot;
+        Source { lineage: boot, writes_go_to: tcp.map_or_else(String::new, |of| of.to_string()), boot }
+            .write(store.path())?;
+        store.write(&config.directory)?;
+        files.shards = log.clone();
+        let base_bytes = begun.map_or(0, |(_, bytes)| bytes);
+        let (wal, streams) = files.go_on(replayed, &shared.namespaces, (boot, base_bytes))?;
+        if log.counts_on_disk() {
+            replicas = replicas.with_disk(wal.committed(&shared.namespaces));
+        }
+        let (snapshots, received) = Snapshots::new(&snapshots, begun);
+        (shared.store, shared.wal, shared.snapshots) = (Some(store), Some(Arc::new(wal)), Some(snapshots));
+        (asked, writer) = (Some(received), streams);
+    }
+    shared.replication = Some(Replication { replicas, waker: log.waker });
     shared.node = Some(status.clone());
-    let serving = Serving { shared: Arc::new(shared), stop };
-    Prepared::of_serving(serving, config, (listener, None, Some(reserved)), received)
+    let shared = Arc::new(shared);
+    if let (Some(wal), Some((writer, ends))) = (&shared.wal, writer) {
+        wal.start(&shared, writer, ends)?;
+    }
+    let serving = Serving { shared, stop };
+    Prepared::of_serving(serving, config, (listener, asked, Some(reserved)), received)
 }

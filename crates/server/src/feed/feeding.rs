@@ -88,9 +88,9 @@ pub(super) fn feed(
         Err(why) => return mirror.say_end(link, refused(why)),
     };
     let (tell, told) = channel();
-    let logs = match &shared.wal {
-        Some(wal) => wal.committed_by(&mirror.namespace),
-        None => mirror.namespace.shards.iter().filter_map(|shard| shard.replicas.clone()).collect(),
+    let logs = match (&shared.replication, &shared.wal) {
+        (None, Some(wal)) => wal.committed_by(&mirror.namespace),
+        _ => mirror.namespace.shards.iter().filter_map(|shard| shard.replicas.clone()).collect(),
     };
     let shards = mirror.namespace.shards.len();
     let mut feeding = Feeding {
@@ -273,9 +273,9 @@ impl Feeding<'_> {
     fn greet(&mut self, resumes: bool) {
         let segments = self.mirror.namespace.shards.iter().flat_map(|shard| shard.segments.list());
         let memory_bytes = segments.map(|segment| segment.memory.bytes()).sum();
-        let lineage = match (&self.shared.wal, &self.shared.replication) {
-            (Some(wal), _) => wal.lineage(),
-            (None, Some(replication)) => replication.replicas.lineage(),
+        let lineage = match (&self.shared.replication, &self.shared.wal) {
+            (Some(replication), _) => replication.replicas.lineage(),
+            (None, Some(wal)) => wal.lineage(),
             (None, None) => 0,
         };
         let mirrored = self.mirror.namespace.mirrored.as_ref();
@@ -353,7 +353,8 @@ impl Feeding<'_> {
 
     /// The log behind a position, if the log reaches back to the position.
     fn log_behind(&self, position: Option<&StreamPosition>) -> Option<(Arc<Wal>, LogTail)> {
-        let wal = self.shared.wal.as_ref()?;
+        // A replica wants to know what clients were answered, too, which the log does not have from the beginning.
+        let wal = self.shared.wal.as_ref().filter(|_| self.placing.is_none())?;
         let tail = wal.tail(&self.mirror.namespace, position?).unwrap_or_else(|error| {
             warn!(mirror = self.mirror.name, %error, "the log cannot be read: a mirror is given a copy");
             None

@@ -287,7 +287,7 @@ impl Attached {
 
     /// Where the records are from.
     pub fn source(&self) -> Source {
-        Source { lineage: self.lineage, writes_go_to: self.writes_go_to.clone() }
+        Source { lineage: self.lineage, writes_go_to: self.writes_go_to.clone(), boot: 0 }
     }
 
     /// Goes on over another connection, with the records behind those that were applied.
@@ -325,6 +325,10 @@ impl Attached {
     pub fn receive(&mut self) -> Result<bool> {
         let Some(link) = &mut self.link else { return Ok(false) };
         link.flush();
+        if self.intake.is_log_behind() {
+            // The primary waits for its answer, and does without this replica when that takes too long.
+            return Ok(false);
+        }
         let mut came = false;
         for _ in 0..FRAMES_A_TURN {
             if self.intake.next_lineage().is_some() {

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! DIRECTORY/mirror          locked by the mirror that uses it
-//! DIRECTORY/copy-<number>/  what a server has with --wal, and "primary": where the records are from
+//! DIRECTORY/copy-<number>/  what a server has with --wal, and "primary": where the records are from, and of a
+//!                           cluster's node which instance of the node wrote them
 //! ```
 //!
 //! A mirror that copies anew begins the next directory, and removes the one before when the new one has its
@@ -11,11 +12,13 @@
 //! serve --wal DIRECTORY/copy-<number>` goes on where the primary is lost for good.
 
 use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use kelix_log::LogControl;
-use kelix_log::files::Position;
+use kelix_log::files::{Directory, Log, Position};
 use kelix_snapshot::NamespaceDescription;
 use kelix_types::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
@@ -25,7 +28,7 @@ use crate::authority::{Authority, Lock};
 use crate::server::{ServerConfig, random_u64};
 use crate::snapshots::{self, SnapshotConfig, begin_with};
 use crate::store::{StoreDirectory, make_directory, replace_line};
-use crate::wal::{Layout, LogFiles, Replayed};
+use crate::wal::{Layout, LogFiles, Replayed, begins_with_first};
 
 const LOCK: &str = "mirror";
 const PRIMARY: &str = "primary";
@@ -37,6 +40,7 @@ fn system(what: &str, path: &Path, source: std::io::Error) -> Error {
 }
 
 /// The directory of all copies, in this mirror's possession.
+#[derive(Debug)]
 pub(crate) struct Copies {
     directory: PathBuf,
     _lock: File,
@@ -44,7 +48,7 @@ pub(crate) struct Copies {
 
 /// One copy on the disk, which is to be served and gone on with.
 pub(crate) struct Kept {
-    pub store: StoreDirectory,
+    pub store: Arc<StoreDirectory>,
     pub snapshots: SnapshotConfig,
     pub log: LogFiles,
     pub replayed: Replayed,
@@ -59,19 +63,35 @@ pub(crate) struct Source {
     pub lineage: u64,
     /// The server that takes writes.
     pub writes_go_to: String,
+    /// The boot number of the cluster's node that keeps the copy; 0: it is none.
+    pub boot: u64,
+}
+
+/// How far the log of a copy goes, which a node of a cluster may begin with.
+pub(crate) struct Survey {
+    pub path: PathBuf,
+    /// The instance of the node that kept it.
+    pub boot: u64,
+    /// Records of all shards.
+    pub records: u64,
 }
 
 impl Source {
     fn read(copy: &Path) -> Option<Source> {
         let value: Value = serde_json::from_slice(&fs::read(copy.join(PRIMARY)).ok()?).ok()?;
-        let lineage = u64::from_str_radix(value["lineage"].as_str()?, 16).ok()?;
-        Some(Source { lineage, writes_go_to: value["writes_go_to"].as_str()?.into() })
+        let number = |name: &str| u64::from_str_radix(value[name].as_str()?, 16).ok();
+        let (lineage, boot) = (number("lineage")?, number("boot").unwrap_or(0));
+        Some(Source { lineage, writes_go_to: value["writes_go_to"].as_str()?.into(), boot })
     }
 
     /// Writes it down, before a record of this lineage is applied.
     pub fn write(&self, copy: &Path) -> Result<()> {
-        let Source { lineage, writes_go_to } = self;
-        let text = json!({ "lineage": format!("{lineage:016x}"), "writes_go_to": writes_go_to });
+        let Source { lineage, writes_go_to, boot } = self;
+        let text = json!({
+            "lineage": format!("{lineage:016x}"),
+            "writes_go_to": writes_go_to,
+            "boot": format!("{boot:016x}"),
+        });
         let written = replace_line(copy, (PRIMARY, PRIMARY_NEXT), &text.to_string());
         written.map_err(|source| system("write", &copy.join(PRIMARY), source))
     }
@@ -137,6 +157,19 @@ impl Copies {
         }
     }
 
+    /// How far the logs of all copies go that a node of a cluster may begin with, the newest first.
+    pub fn survey(&self) -> Result<Vec<Survey>> {
+        let mut found = Vec::new();
+        for (_, path) in self.list()? {
+            match survey_one(&path) {
+                Ok(Some(survey)) => found.push(survey),
+                Ok(None) => {}
+                Err(error) => warn!(%error, copy = %path.display(), "a copy on this disk is of no use"),
+            }
+        }
+        Ok(found)
+    }
+
     /// The newest copy that can be gone on with, if it has just these namespaces; and where it is from.
     pub fn restore(
         &self,
@@ -144,8 +177,11 @@ impl Copies {
         authority: &Authority,
         batches: &LogControl,
     ) -> Result<Option<(Kept, Source)>> {
+        let wanted = &config.mirror.as_ref().expect("a mirror's configuration").namespaces;
         for (_, path) in self.list()? {
-            match self.restore_one(config, authority, batches, &path) {
+            match restore_one((config, wanted), authority, batches, &path) {
+                // Of shards of which there is nothing the primary has to be asked anyway.
+                Ok(Some((kept, _))) if kept.replayed.shards.iter().any(Option::is_none) => {}
                 Ok(Some(restored)) => return Ok(Some(restored)),
                 Ok(None) => {}
                 Err(error) => {
@@ -154,34 +190,6 @@ impl Copies {
             }
         }
         Ok(None)
-    }
-
-    fn restore_one(
-        &self,
-        config: &ServerConfig,
-        authority: &Authority,
-        batches: &LogControl,
-        path: &Path,
-    ) -> Result<Option<(Kept, Source)>> {
-        let Some(source) = Source::read(path) else { return Ok(None) };
-        let (store, snapshots, log) = open(config, authority, batches, path)?;
-        let Some(Layout(namespaces)) = log.layout()? else { return Ok(None) };
-        let wanted = &config.mirror.as_ref().expect("a mirror's configuration").namespaces;
-        if !namespaces.iter().map(|of| &of.name).eq(wanted) {
-            return Ok(None);
-        }
-        let shapes: Vec<(&str, usize)> = namespaces.iter().map(|of| (&of.name[..], of.shards)).collect();
-        let kept = snapshots::readable(&snapshots, &store, &shapes, false)?;
-        if kept.is_empty() {
-            // The mirror ended before the first one was whole.
-            return Ok(None);
-        }
-        let replay = |base: Option<&_>| log.replay(base, &shapes, &random_u64);
-        let (replayed, begun) = begin_with(kept, replay)?;
-        if replayed.shards.iter().any(Option::is_none) {
-            return Ok(None);
-        }
-        Ok(Some((Kept { store, snapshots, log, replayed, begun }, source)))
     }
 
     /// The directory of another copy, of these namespaces, whose shards have had records up to these.
@@ -204,14 +212,52 @@ impl Copies {
     }
 }
 
+fn survey_one(path: &Path) -> Result<Option<Survey>> {
+    let Some(Source { boot, .. }) = Source::read(path).filter(|source| source.boot != 0) else {
+        return Ok(None);
+    };
+    let log = Log::open(Box::new(Directory(path.to_path_buf())))?;
+    let Some(last) = log.files().last() else { return Ok(None) };
+    if !begins_with_first(&log) && kelix_snapshot::list(path)?.is_empty() {
+        return Ok(None);
+    }
+    let end = log.read(last.first, |_| Ok(ControlFlow::Continue(())))?;
+    let records = end.last.sequences.iter().sum();
+    Ok(Some(Survey { path: path.into(), boot, records }))
+}
+
+/// A copy that can be gone on with, if it has just these namespaces.
+pub(crate) fn restore_one(
+    (config, wanted): (&ServerConfig, &[String]),
+    authority: &Authority,
+    batches: &LogControl,
+    path: &Path,
+) -> Result<Option<(Kept, Source)>> {
+    let Some(source) = Source::read(path) else { return Ok(None) };
+    let (store, snapshots, log) = open(config, authority, batches, path)?;
+    let Some(Layout(namespaces)) = log.layout()? else { return Ok(None) };
+    if !namespaces.iter().map(|of| &of.name).eq(wanted) {
+        return Ok(None);
+    }
+    let shapes: Vec<(&str, usize)> = namespaces.iter().map(|of| (&of.name[..], of.shards)).collect();
+    let kept = snapshots::readable(&snapshots, &store, &shapes, false)?;
+    if kept.is_empty() && !log.is_whole() {
+        // The mirror ended before the first one was whole.
+        return Ok(None);
+    }
+    let replay = |base: Option<&_>| log.replay(base, &shapes, &random_u64);
+    let (replayed, begun) = begin_with(kept, replay)?;
+    Ok(Some((Kept { store, snapshots, log, replayed, begun }, source)))
+}
+
 /// Opens what a copy keeps.
 fn open(
     config: &ServerConfig,
     authority: &Authority,
     batches: &LogControl,
     path: &Path,
-) -> Result<(StoreDirectory, SnapshotConfig, LogFiles)> {
-    let store = StoreDirectory::prepare(path, authority, random_u64()?)?;
+) -> Result<(Arc<StoreDirectory>, SnapshotConfig, LogFiles)> {
+    let store = Arc::new(StoreDirectory::prepare(path, authority, random_u64()?)?);
     let snapshots = config.snapshots.as_ref().expect("a mirror that keeps copies");
     let snapshots = SnapshotConfig { directory: path.into(), ..snapshots.clone() };
     let wal = config.wal.as_ref().expect("a mirror that keeps copies");

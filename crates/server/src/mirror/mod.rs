@@ -33,7 +33,7 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_image::{Header, ImageConfig, SegmentSource};
 use kelix_log::LogControl;
 use kelix_log::files::Feed;
-use kelix_shard::{Shard, ShardConfig};
+use kelix_shard::{Durability, Shard, ShardConfig};
 use kelix_snapshot::NamespaceDescription;
 use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
@@ -51,7 +51,7 @@ use crate::snapshots::Snapshots;
 use crate::store::term_of_clock;
 use crate::wal::ShardsLog;
 use attach::{Joined, Past, Resumed};
-use copies::{Copies, Kept};
+use copies::{Copies, Kept, Source};
 use thread::MirrorThread;
 
 pub(crate) use attach::Attached;
@@ -114,6 +114,8 @@ pub struct ReplicaConfig {
     /// The run directory of whoever is primary, on this host, whose streams are to be mapped; else what counts
     /// is what was sent.
     pub(crate) run: Option<PathBuf>,
+    /// What the node keeps on its disk.
+    pub(crate) copies: Option<Arc<Copies>>,
 }
 
 /// Between two tries to attach, at first and at most.
@@ -176,7 +178,9 @@ fn rejoin(
 fn begin(config: &ServerConfig, authority: &Authority, copies: Option<&Copies>) -> Result<Copy> {
     let mirror = config.mirror.as_ref().expect("a mirror's configuration");
     let batches = LogControl::of_mirror();
-    let restored = copies.map(|copies| copies.restore(config, authority, &batches)).transpose()?.flatten();
+    // A replica copies what its primary has: the records of another one would be others.
+    let keeps = copies.filter(|_| mirror.replica.is_none());
+    let restored = keeps.map(|copies| copies.restore(config, authority, &batches)).transpose()?.flatten();
     let restored = restored.map(|(mut kept, source)| (Attached::of_kept(&mut kept, &source), kept));
     let past = |index: usize| restored.as_ref().and_then(|(followed, _)| followed[index].past());
     let (began, mut said) = (Instant::now(), false);
@@ -225,7 +229,9 @@ fn keep(
         shards: of.view.shards(),
     });
     let sequences = followed.iter().flat_map(|of| of.intake.applied()).collect();
-    let source = followed[0].source();
+    let replica = config.mirror.as_ref().and_then(|mirror| mirror.replica.as_ref());
+    let boot = replica.map_or(0, |replica| replica.status.boot());
+    let source = Source { boot, ..followed[0].source() };
     let kept = copies.begin(config, authority, &batches, (namespaces.collect(), sequences), &source)?;
     Ok(Copy { followed, kept: Some(kept), batches })
 }
@@ -291,9 +297,17 @@ fn show(
 ) -> Result<Shown> {
     let mirror = config.mirror.as_ref().expect("a mirror's configuration");
     let (authority, stop) = serving;
+    let is_replica = mirror.replica.is_some();
+    // The disk of a replica keeps what comes, before it counts and is applied.
+    let receipts = log.filter(|_| is_replica).map(|log| {
+        let counts = log.durability == Durability::Commit;
+        attached.intake.keep_log(&log.control, counts)
+    });
+    let receipts = receipts.transpose()?;
     let shadows = attached.intake.take_shadows();
     let (view, term, is_cache) = (attached.view.clone(), authority.term, attached.is_cache);
     let make = move || -> Result<Vec<(ShardHandle, _)>> {
+        let mut receipts = receipts.map(Vec::into_iter);
         let mut shards: Vec<(ShardHandle, _)> = Vec::new();
         for (number, Shadow { segments, follower }) in shadows.into_iter().enumerate() {
             let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
@@ -313,10 +327,13 @@ fn show(
             let shard = ShardConfig { number, view: view.clone(), image, view_lease_ns: 0, is_cache };
             let source = Box::new(LoggedSegments::new(segments.clone(), number));
             let mut shard = Shard::mirror(follower, shard, header_span.clone(), source)?;
-            let log_end = log.map(|ShardsLog { control, .. }| {
-                let log = control.shard(shard.end());
-                Feed::new(shard.write_mirrored_log(control), log)
-            });
+            let log_end = match &mut receipts {
+                Some(receipts) => receipts.next().map(|(reader, log)| Feed::new(reader, log)),
+                None => log.map(|ShardsLog { control, .. }| {
+                    let log = control.shard(shard.end());
+                    Feed::new(shard.write_mirrored_log(control), log)
+                }),
+            };
             let (mut handle, thread) = ShardHandle::around(
                 shard,
                 (header, header_span, segments),
@@ -333,7 +350,7 @@ fn show(
         Ok(shards)
     };
     let (handles, threads): (Vec<_>, Vec<_>) = attached.receive_during(make)?.into_iter().unzip();
-    let standing = Arc::new(Standing::new(&mirror.primary));
+    let standing = Arc::new(Standing::new(&mirror.primary, !(is_replica && log.is_some())));
     // Before anybody connects, who would take a shard without a limit for one that is never too old.
     let until_ns = until_ns(mirror.max_lag, attached.fresh_ns);
     threads.iter().for_each(|shard: &ShardThread| shard.set_fresh(attached.fresh_ns, until_ns));
@@ -352,7 +369,8 @@ fn show(
         is_retelling: false,
         shards: threads,
         authority: authority.clone(),
-        batches: batches.clone(),
+        // Whoever gathers what comes does not wait for what is applied.
+        batches: if is_replica { LogControl::of_mirror() } else { batches.clone() },
         stop: stop.clone(),
         standing,
         max_lag: mirror.max_lag,
@@ -419,8 +437,12 @@ pub(crate) fn prepare(config: &ServerConfig) -> Result<Prepared> {
     let authority = Arc::new(Authority::prepare(directory, config.take_over)?);
     let holder = authority.superseded();
     let reserved = config.listen.map(|address| Reserved::share(address, holder.as_ref())).transpose()?;
-    let copies = config.snapshots.as_ref().map(|of| Copies::open(&of.directory)).transpose()?;
-    let copy = begin(config, &authority, copies.as_ref())?;
+    let replica = config.mirror.as_ref().and_then(|mirror| mirror.replica.as_ref());
+    let copies = match replica {
+        Some(replica) => replica.copies.clone(),
+        None => config.snapshots.as_ref().map(|of| Copies::open(&of.directory)).transpose()?.map(Arc::new),
+    };
+    let copy = begin(config, &authority, copies.as_deref())?;
     Ok(prepare_with(config, authority, copy, reserved)?.with_copies(copies))
 }
 
@@ -452,12 +474,12 @@ pub(crate) fn take_up(namespaces: &[Arc<Namespace>], chosen: bool) -> Option<Vec
 pub(crate) fn supervise(
     config: &ServerConfig,
     current: &Current,
-    (reserved, copies): (Option<Reserved>, Option<Copies>),
+    (reserved, copies): (Option<Reserved>, Option<Arc<Copies>>),
 ) -> Result<()> {
     let (config, current) = (config.clone(), current.clone());
     let name = std::thread::Builder::new().name("kelix-follow".into());
     let thread = name.spawn(move || {
-        let host = (reserved.as_ref(), copies.as_ref());
+        let host = (reserved.as_ref(), copies.as_deref());
         while go_on(&config, &current, host) {}
     });
     thread.map(drop).map_err(|source| Error::system("serve", "cannot start a thread", source))

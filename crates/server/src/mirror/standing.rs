@@ -32,6 +32,8 @@ pub(crate) struct Standing {
     has_orders: AtomicBool,
     detaches: AtomicBool,
     is_detached: AtomicBool,
+    /// What is here could be gone on with from this disk, too, if that is to be so.
+    is_kept: AtomicBool,
 }
 
 /// Why nothing is applied.
@@ -69,7 +71,7 @@ struct Rate {
 }
 
 impl Standing {
-    pub fn new(primary: &str) -> Standing {
+    pub fn new(primary: &str, is_kept: bool) -> Standing {
         Standing {
             primary: primary.into(),
             records: AtomicU64::new(0),
@@ -83,7 +85,18 @@ impl Standing {
             has_orders: AtomicBool::new(false),
             detaches: AtomicBool::new(false),
             is_detached: AtomicBool::new(false),
+            is_kept: AtomicBool::new(is_kept),
         }
+    }
+
+    /// Whether what is here could be gone on with from this disk, too, if that is to be so.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Acquire)
+    }
+
+    /// It could.
+    pub fn note_kept(&self) {
+        self.is_kept.store(true, Ordering::Release);
     }
 
     /// So much was applied so far.

@@ -65,7 +65,6 @@ struct Feed {
 impl MirrorThread {
     pub fn run(mut self) {
         self.authority.wait_for_begin();
-        self.attached.says_what_it_has = true;
         let question = Question { number: self.attached.question, asked_ns: host_clock_ns(false) };
         let mut feed = Feed { question, is_answered: true, records_came: Instant::now() };
         let mut asked_for = Instant::now();
@@ -95,6 +94,7 @@ impl MirrorThread {
                     break;
                 }
             }
+            self.attached.says_what_it_has = self.standing.is_kept();
             let mut worked = match self.follow(&mut feed) {
                 Ok(worked) => worked,
                 Err(error) => {
@@ -117,8 +117,9 @@ impl MirrorThread {
             }
         }
         if successor.as_ref().is_some_and(|successor: &Successor| successor.is_chosen) {
-            if let Err(error) = self.attached.take_over().and_then(|()| self.apply_all()) {
-                warn!(%error, "what came of the primary makes no sense");
+            let all = self.attached.take_over().and_then(|()| self.apply_all());
+            if let Err(error) = all.and_then(|()| self.flush_log()) {
+                warn!(%error, "what came of the primary cannot be gone on with");
                 successor = None;
             }
         }
@@ -196,6 +197,20 @@ impl MirrorThread {
         Ok(())
     }
 
+    /// Has whoever writes the log take all that came. An error: not in time.
+    fn flush_log(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while self.attached.intake.is_log_behind() {
+            self.shards[0].wake_log(true);
+            if began.elapsed() > ANSWER {
+                let context = "the log of this replica does not take what came of the primary";
+                return Err(Error::new(ErrorKind::TimedOut, "follow", context));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// Has all shards come to the moment of a snapshot with those of other threads.
     fn cut(&mut self) {
         let (last, others) = self.shards.split_last_mut().expect("a namespace has shards");
@@ -210,6 +225,10 @@ impl MirrorThread {
             let came = self.attached.receive()?;
             if came {
                 self.standing.note_heard();
+                // What came of a replica's primary is kept before it counts.
+                if self.attached.intake.keeps_log() {
+                    self.shards[0].wake_log(true);
+                }
             }
             came
         } else if self.lost.is_some() {
@@ -232,7 +251,7 @@ impl MirrorThread {
         let (records, bytes) = attached.intake.applied_so_far();
         if records > before {
             feed.records_came = Instant::now();
-            self.shards[0].wake_log();
+            self.shards[0].wake_log(false);
         }
         self.standing.note_applied(records, bytes);
         let (answered, lag_ns) = attached.intake.answered();

@@ -111,7 +111,7 @@ impl Wal {
             let last = self.last.lock().expect("no panic under this lock");
             sequences.iter().enumerate().all(|(shard, sequence)| last.sequences[index(shard)] >= *sequence)
         };
-        let takes = || self.shards_log.control.state() == LogState::Writes;
+        let takes = || self.state() == LogState::Writes;
         self.wait_for_log("follow", || !takes() || is_written())?;
         if is_written() {
             Ok(())

@@ -10,11 +10,12 @@
 //! 2. Nothing that comes is believed: not where memory is, nor how much, nor that records follow each other.
 
 use kelix_image::{Books, SegmentSource};
-use kelix_log::{Record, StreamMemory};
+use kelix_log::{LogControl, Reader, Record, ShardLog, StreamMemory};
 use kelix_types::{Error, ErrorKind, Place, Result};
 use kelix_wire::feed::{FeedBooks, FeedCut, FeedPart, FeedPlaced, FeedPlacing, FeedPosition};
 
 use super::backlog::Backlog;
+use super::receipts::Receipts;
 use crate::follower::Follower;
 use crate::streams::Streams;
 
@@ -79,6 +80,8 @@ pub struct Intake<S> {
     read: Vec<u64>,
     /// Of a replica: the last records of each shard that were applied.
     backlogs: Option<Vec<Backlog>>,
+    /// Of a replica that keeps a log.
+    receipts: Option<Receipts>,
     /// Of a replica: the last question whether all has come, and the last record of each shard before it; and
     /// which one was answered.
     placing: Option<FeedPlacing>,
@@ -107,6 +110,7 @@ impl<S> Intake<S> {
             copied_words: 0,
             read: Vec::new(),
             backlogs: None,
+            receipts: None,
             placing: None,
             placed: 0,
             answered: (0, 0),
@@ -127,6 +131,35 @@ impl<S> Intake<S> {
     /// The last records of each shard that were applied, where they were kept.
     pub fn take_backlogs(&mut self) -> Vec<Backlog> {
         self.backlogs.take().unwrap_or_default()
+    }
+
+    /// Of a replica whose disk keeps what comes from now on, in batches of this control, before it counts. `counts`:
+    /// the primary is told of what the disk has. Returns, of each shard, what whoever writes the log takes of.
+    pub fn keep_log(&mut self, batches: &LogControl, counts: bool) -> Result<Vec<(Reader, ShardLog)>> {
+        let of = |(shard, part): (usize, &Part<S>)| {
+            let end = part.shadow.as_ref().expect("shards that are here").follower.end();
+            (end, self.streams.unapplied(shard).to_vec())
+        };
+        let (mut receipts, taken) = Receipts::begin((batches, counts), self.parts.iter().enumerate().map(of));
+        // One that came meanwhile is to be answered, too: the primary asks no other one before.
+        self.placing.as_ref().map_or(Ok(()), |placing| receipts.ask(placing))?;
+        self.receipts = Some(receipts);
+        Ok(taken)
+    }
+
+    /// Whether it does.
+    pub fn keeps_log(&self) -> bool {
+        self.receipts.is_some()
+    }
+
+    /// Gives whoever writes the log more of what came, if there is room for it. `true`: there is not for all, so
+    /// that nothing more is to be taken in.
+    pub fn is_log_behind(&mut self) -> bool {
+        let Some(receipts) = self.receipts.as_mut().filter(|receipts| receipts.is_behind()) else {
+            return false;
+        };
+        receipts.flush();
+        receipts.is_behind()
     }
 
     /// Of shards whose memory is there already.
@@ -165,6 +198,7 @@ impl<S> Intake<S> {
     /// What comes from now on begins behind the records that were applied.
     pub fn resume(&mut self) {
         self.streams.resume();
+        self.receipts.iter_mut().for_each(Receipts::resume);
         (self.placing, self.placed) = (None, 0);
         // They were of another primary's streams.
         self.parts.iter_mut().for_each(|part| (part.position, part.reads_stream) = (None, false));
@@ -224,6 +258,10 @@ impl<S> Intake<S> {
         }
         let is_near = !streams.is_empty() && self.knows_positions();
         let number = says_what_it_has.then(|| self.take_placed()).flatten();
+        let number = match &mut self.receipts {
+            Some(receipts) if says_what_it_has => receipts.answer(),
+            _ => number,
+        };
         Ok(number.map(|number| FeedPlaced { number, is_near }))
     }
 
@@ -292,7 +330,9 @@ impl<S> Intake<S> {
                     before.number < placing.number && sequences.all(|(before, of)| before <= of)
                 })
             });
-            self.placing = Some(placing.ok_or_else(|| wrong("a question"))?);
+            let placing = placing.ok_or_else(|| wrong("a question"))?;
+            self.receipts.as_mut().map_or(Ok(()), |receipts| receipts.ask(&placing))?;
+            self.placing = Some(placing);
             return Ok(());
         }
         if known == FeedPart::Lineage {
@@ -330,6 +370,7 @@ impl<S> Intake<S> {
                 }
                 of.position = of.position.map(|position| position + words.len() as u64);
                 self.streams.push(shard, words);
+                self.receipts.iter_mut().for_each(|receipts| receipts.take(shard, words));
             }
             FeedPart::Position => {
                 let position = FeedPosition::of(words).ok_or_else(|| wrong("a position"))?;

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! intake        of whoever follows: what comes of a feed, in the order in which it counts
+//! receipts      of whoever follows: what is kept on its own disk, before it counts
 //! backlog       the last records that a replica has applied
 //! placing       of a primary's feed: what the replica says that it has
 //! replication   of a primary: which replicas have to have a record before it counts
@@ -13,6 +14,7 @@ mod backlog;
 mod intake;
 mod placing;
 mod promotion;
+mod receipts;
 mod replication;
 
 pub use backlog::Backlog;

@@ -16,6 +16,9 @@
 //!    chosen next.
 //! 3. A replica that is put into the view has all that was committed before it was required
 //!    ([`Replication::cover`]).
+//!    Where the members of the cluster keep logs that count (`--durable commit`), a replica says that it has what
+//!    its disk has, and this server's own disk counts as a member that is always required
+//!    ([`Replication::note_disk`]). Nothing counts at once then.
 //! 4. With fewer in sync than the view asks for nothing counts, and no write is accepted: what was written before
 //!    waits for another replica ([`Replication::judge`]).
 
@@ -144,6 +147,10 @@ pub struct Replication {
     began_ns: u64,
     /// Between two tries to change a register that cannot be written.
     between_tries_ns: u64,
+    /// What this server's own disk has of each shard, where nothing counts before.
+    disk: Option<Mutex<Vec<Vec<Committed>>>>,
+    /// Whether that disk takes what is written, if there is a log.
+    disk_accepts: AtomicBool,
 }
 
 /// What a replica is told that goes on behind what it has.
@@ -190,9 +197,43 @@ impl Replication {
             backlogs: Mutex::new(backlogs),
             began_ns: now_ns,
             between_tries_ns,
+            disk: None,
+            disk_accepts: AtomicBool::new(true),
         };
         replication.set_accepts(&replication.required());
         replication
+    }
+
+    /// The same, of one whose own disk counts, too, and has this much of the shards of each namespace.
+    pub fn with_disk(mut self, ends: Vec<Vec<Committed>>) -> Replication {
+        self.disk = Some(Mutex::new(ends));
+        self
+    }
+
+    /// This server's disk has this much of shards.
+    pub fn note_disk(
+        &self,
+        primary: &impl Primary,
+        durable: impl Iterator<Item = ((usize, usize), Committed)>,
+    ) {
+        let Some(disk) = &self.disk else { return };
+        let required = self.required();
+        {
+            let mut disk = locks::lock(disk);
+            durable.for_each(|((namespace, shard), has)| disk[namespace][shard] = has);
+        }
+        self.advance_all(primary, &required);
+    }
+
+    /// Says whether this server's log takes what is written: no write is accepted while it does not.
+    pub fn set_disk_accepts(&self, accepts: bool) {
+        self.disk_accepts.store(accepts, Ordering::SeqCst);
+        self.set_accepts(&self.required());
+    }
+
+    /// Looks again at what counts, which had to wait for this server's lease.
+    pub fn look_again(&self, primary: &impl Primary) {
+        self.advance_all(primary, &self.required());
     }
 
     /// Whether so many are in sync that something may count.
@@ -202,7 +243,8 @@ impl Replication {
 
     /// Says whether writes are accepted.
     fn set_accepts(&self, required: &[Replica]) {
-        let state = if self.are_enough(required) { LogState::Writes } else { LogState::Full };
+        let accepts = self.are_enough(required) && self.disk_accepts.load(Ordering::SeqCst);
+        let state = if accepts { LogState::Writes } else { LogState::Full };
         if self.control.state() != state {
             self.control.set_state(state);
         }
@@ -210,7 +252,7 @@ impl Replication {
 
     /// Whether writes are accepted.
     pub fn accepts_writes(&self) -> bool {
-        self.are_enough(&self.required())
+        self.are_enough(&self.required()) && self.disk_accepts.load(Ordering::SeqCst)
     }
 
     fn required(&self) -> MutexGuard<'_, Vec<Replica>> {
@@ -299,7 +341,7 @@ impl Replication {
         self.set_accepts(required);
         let is_near = |placed: &Option<Placed>| placed.as_ref().is_some_and(|placed| placed.is_near);
         let are_near = required.iter().all(|replica| replica.feeds.iter().all(is_near));
-        let at_once = are_near && self.are_enough(required);
+        let at_once = are_near && self.are_enough(required) && self.disk.is_none();
         if at_once == self.control.counts_at_once() {
             return;
         }
@@ -356,9 +398,12 @@ impl Replication {
         let Some(mut placed): Option<Vec<&Placed>> = placed.collect() else { return };
         // Those that are near have what the others have: it stood in the streams first.
         placed.retain(|placed| !placed.is_near);
+        let disk = self.disk.as_ref().map(locks::lock);
         for shard in 0..primary.shards()[namespace] {
             let Some(log) = primary.log((namespace, shard)) else { continue };
-            let least = placed.iter().map(|placed| placed.has[shard]).min_by_key(|has| has.record);
+            let own = disk.as_ref().map(|disk| disk[namespace][shard]);
+            let least = placed.iter().map(|placed| placed.has[shard]).chain(own);
+            let least = least.min_by_key(|has| has.record);
             let Some(least) = least.filter(|least| least.record > log.durable()) else { continue };
             let before = log.durable();
             log.set_durable(least);

@@ -450,5 +450,5 @@ const COMPARES_MAX: usize = 200;
 
 /// A member, by the name of its node.
 fn member(node: usize, boot: u64) -> Member {
-    Member { node: format!("{}", node + 1), boot, pid: 1, address: "sim:1".to_string() }
+    Member { node: format!("{}", node + 1), boot, pid: 1, address: "sim:1".to_string(), offer: None }
 }

@@ -81,6 +81,7 @@ impl Node {
             primary: membership.boot,
             in_sync: vec![membership.boot],
             min_in_sync: cluster.plan().min_in_sync,
+            durable: Default::default(),
             successor: None,
             leaving: Vec::new(),
             members: vec![member(node, membership.boot)],

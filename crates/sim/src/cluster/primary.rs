@@ -74,12 +74,8 @@ impl Replicated {
         let mut shard = shard.expect("what a replica has makes a shard");
         let log = control.shard(counts_at_first(shard.end(), expected));
         let stream = StreamMemory { words: Span::private(stream_words * 8), head: Span::private(64) };
-        shard.replicate(log.clone(), stream.clone());
-        let expect = |_| {
-            let reader = shard.feed(control);
-            (Gatherer::new(reader, control, shard.end()), shard.hold().0)
-        };
-        let expected = (0..expected).map(expect).collect();
+        shard.replicate(log.clone(), stream.clone(), false);
+        let expected = (0..expected).map(|_| shard.expect(control)).collect();
         Replicated { begun: Begun { shard, config, header, segments }, log, stream, expected }
     }
 }
