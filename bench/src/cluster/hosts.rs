@@ -28,8 +28,6 @@ use crate::served::Home;
 /// something else.
 pub(super) const LEASE_MS: u64 = 2000;
 pub(super) const SUSPECT_MS: u64 = 500;
-/// How much longer than detection and lease it may take, as for nodes on one host.
-pub(super) const SLACK_MS: u64 = 60;
 /// The name of the cluster.
 const CLUSTER: &str = "bench";
 const TOKEN: &str = "a-word-that-nodes-and-clients-know";

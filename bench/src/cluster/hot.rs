@@ -1,12 +1,12 @@
-//! One key that one client writes all the time and others read: at a primary with a replica, where a read of a
-//! record that counts nowhere yet is a message, and at a server without.
+//! One key that one client writes all the time and another one reads: at a primary with a replica, where a read
+//! of what does not count yet is a message, and at a server without.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kelix::{Session, SessionOptions, Table};
+use kelix::{Cost, Session, SessionOptions, Table};
 use kelix_report::interleave::{compared as between, take_blocks};
 use kelix_report::progress;
 use kelix_report::report::{Row, Sense, as_rate, compared};
@@ -25,9 +25,8 @@ const BLOCK: Duration = Duration::from_millis(50);
 /// How long somebody writes before a block, and between two looks whether it is to write.
 const BEFORE: Duration = Duration::from_millis(5);
 const LOOKS: Duration = Duration::from_millis(1);
-/// The record, and those who read it.
+/// The record.
 const RECORD: u64 = 0;
-const READERS: usize = 2;
 /// Reads between two looks at the time.
 const CALLS: u64 = 64;
 
@@ -40,13 +39,27 @@ struct Told {
     number: AtomicU64,
 }
 
-/// One that is read, with its writer, who is quiet while others are measured.
-struct Side {
-    readers: Vec<(Session, Table)>,
-    told: Arc<Told>,
-    writer: Option<JoinHandle<Result<(), String>>>,
+/// What was counted of the one who reads, and of the one who writes.
+#[derive(Clone, Copy, Default)]
+struct Counted {
     reads: u64,
     writes: u64,
+    processor: Duration,
+}
+
+/// One that is read, with its writer, who is quiet while others are measured.
+struct Side {
+    reader: (Session, Table),
+    told: Arc<Told>,
+    writer: Option<JoinHandle<Result<(), String>>>,
+    before: Cost,
+    counted: Counted,
+}
+
+/// Processor time of this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn write((mut session, table): (Session, Table), told: &Told) -> Result<(), String> {
@@ -89,32 +102,24 @@ impl Side {
         writer.0.put(writer.1, &key_of(RECORD), &numbered_value(RECORD, 1)).map_err(text)?;
         let to_writer = told.clone();
         let writer = std::thread::spawn(move || write(writer, &to_writer));
-        let readers = (0..READERS).map(|_| open()).collect::<Result<_, String>>()?;
-        Ok(Side { readers, told, writer: Some(writer), reads: 0, writes: 0 })
+        let mut reader = open()?;
+        reader.0.get(reader.1, &key_of(RECORD)).map_err(text)?;
+        let before = reader.0.cost();
+        Ok(Side { reader, told, writer: Some(writer), before, counted: Counted::default() })
     }
 
-    fn messages(&self) -> u64 {
-        self.readers.iter().map(|(session, _)| session.cost().messages).sum()
-    }
-
-    /// Nanoseconds for a read, of all readers together.
+    /// Nanoseconds for a read.
     fn block(&mut self) -> Result<f64, String> {
         self.told.writes.store(true, Ordering::Relaxed);
         std::thread::sleep(BEFORE);
-        let (began, before) = (Instant::now(), self.told.number.load(Ordering::SeqCst));
-        let told = &self.told;
-        let reads = std::thread::scope(|scope| {
-            let begin = |reader| scope.spawn(move || read(reader, told, began));
-            let readers: Vec<_> = self.readers.iter_mut().map(begin).collect();
-            let ended = |reader: std::thread::ScopedJoinHandle<'_, _>| {
-                reader.join().unwrap_or_else(|_| Err("a reader has panicked".into()))
-            };
-            readers.into_iter().map(ended).sum::<Result<u64, String>>()
-        })?;
+        let number = || self.told.number.load(Ordering::SeqCst);
+        let (began, used, before) = (Instant::now(), processor_time(), number());
+        let reads = read(&mut self.reader, &self.told, began)?;
         let took = began.elapsed();
+        self.counted.processor += processor_time() - used;
+        self.counted.writes += number() - before;
+        self.counted.reads += reads;
         self.told.writes.store(false, Ordering::Relaxed);
-        self.writes += self.told.number.load(Ordering::SeqCst) - before;
-        self.reads += reads;
         if self.writer.as_ref().is_some_and(JoinHandle::is_finished) {
             return Err("the record is not written any more".into());
         }
@@ -125,8 +130,15 @@ impl Side {
 
     /// What was counted, in words.
     fn words(&self) -> String {
-        let of = |count: u64| count as f64 / self.reads.max(1) as f64;
-        format!("{:.2} messages and {:.2} puts a read", of(self.messages()), of(self.writes))
+        let (Counted { reads, writes, processor }, cost) = (self.counted, self.reader.0.cost());
+        let of = |count: u64| count as f64 / reads.max(1) as f64;
+        format!(
+            "{:.4} puts, {:.4} retries and {:.4} messages a read, {:.0} ns of processor time",
+            of(writes),
+            of(cost.retries - self.before.retries),
+            of(cost.messages - self.before.messages),
+            of(processor.as_nanos() as u64)
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Records are put in the order of their numbers, round after round, so it is known how often each was. A loss
 //! lasts until the record is put the next time, so whoever writes looks at all records after each put that has
-//! taken long, before it goes on.
+//! taken long, or was answered by another node, before it goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +32,10 @@ pub(super) trait Store: Send {
     fn put(&mut self, record: u64, number: u64) -> Result<(), String>;
     /// The number that the value of a record carries.
     fn get(&mut self, record: u64) -> Result<Option<u64>, String>;
+    /// Whether another node has answered than before, as far as is known, since somebody asked.
+    fn has_moved(&mut self) -> bool {
+        false
+    }
 }
 
 impl Store for (Session, Table) {
@@ -135,7 +139,7 @@ impl Writer<'_> {
             puts += 1;
             let gap = last.elapsed();
             self.told.gap_ns.fetch_max(gap.as_nanos() as u64, Ordering::Relaxed);
-            if gap > LONG {
+            if gap > LONG || self.store.has_moved() {
                 self.look()?;
             }
             last = Instant::now();

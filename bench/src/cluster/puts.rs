@@ -28,6 +28,8 @@ const MEMORY_BYTES_MIN: u64 = 256 << 20;
 /// Puts behind which what a replica was fed is counted, and bytes of their keys and values.
 const FED: u64 = 1 << 15;
 const ITEM_BYTES: u64 = 16 + 32;
+/// Between two looks whether a replica has applied all.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// Over what clients put and replicas are fed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,42 +177,47 @@ fn rows_over_tcp(plan: Plan) -> Result<Vec<Row>, String> {
     Ok(vec![latency, Row { sense: Sense::AtLeast, ..rate }])
 }
 
-/// What a replica is fed for a put.
-fn row_of_bytes(side: &mut Side) -> Result<Row, String> {
-    let Server::Cluster(nodes) = &side.of else {
-        return Err("a server without replicas is fed nothing".into());
-    };
-    let replica = 1 - nodes.primary()?;
-    // The replica tells what it has applied, some moments after it was put.
-    let settled = || -> Result<_, String> {
-        let (mut before, began) = (None, Instant::now());
-        loop {
-            let told = nodes.replica(replica)?;
-            let now = Some((told.applied_bytes, told.records));
-            if now == before || began.elapsed() > PATIENCE {
-                return Ok((told.applied_bytes, told.records));
-            }
-            before = now;
-            std::thread::sleep(Duration::from_millis(200));
+/// Bytes that a replica has applied and records that they came in, once it has all. It tells so some moments
+/// after it has them.
+fn applied(nodes: &Nodes, replica: usize) -> Result<(u64, u64), String> {
+    let (mut before, began) = (None, Instant::now());
+    loop {
+        let told = nodes.replica(replica)?;
+        let now = (told.applied_bytes, told.records);
+        if before == Some(now) {
+            return Ok(now);
         }
-    };
-    let before = settled()?;
-    for put in side.puts..side.puts + FED {
-        let (record, number) = (put % side.records, put / side.records + 1);
-        side.session.put(side.table, &key_of(record), &numbered_value(record, number)).map_err(text)?;
+        if began.elapsed() > PATIENCE {
+            return Err("a replica applies though nobody writes".into());
+        }
+        before = Some(now);
+        std::thread::sleep(SETTLE);
     }
-    side.puts += FED;
-    let after = settled()?;
-    let bytes = (after.0 - before.0) as f64 / FED as f64;
-    let row = told(
-        "repl_bytes",
-        "bytes that a replica is fed for a put of 16 + 32 bytes / these bytes",
-        "bytes a put",
-        bytes,
-        Some(3.2),
+}
+
+/// What a replica is fed for a put, of one at a time and of many.
+fn row_of_bytes(side: &mut Side) -> Result<Row, String> {
+    let mut fed = |operation: fn(&mut Side) -> Result<u64, String>| -> Result<(f64, f64), String> {
+        let replicas = |side: &Side| match &side.of {
+            Server::Cluster(nodes) => applied(nodes, 1 - nodes.primary()?),
+            Server::Alone(..) => Err("a server without replicas feeds nobody".into()),
+        };
+        let (before, mut puts) = (replicas(side)?, 0);
+        while puts < FED {
+            puts += operation(side)?;
+        }
+        let after = replicas(side)?;
+        let of = |after: u64, before: u64| (after - before) as f64 / puts as f64;
+        Ok((of(after.0, before.0), of(after.1, before.1)))
+    };
+    let (one, many) = (fed(Side::put)?, fed(Side::put_many)?);
+    let name = "bytes that a replica is fed for a put of 16 + 32 bytes / these bytes";
+    let row = told("repl_bytes", name, "bytes a put", one.0, Some(3.2));
+    let note = format!(
+        "{FED} puts, one at a time, {:.2} records a put; with 64 under way {:.0} bytes and {:.2} records a put",
+        one.1, many.0, many.1
     );
-    let note = format!("{FED} puts, one at a time, {} records", after.1 - before.1);
-    Ok(Row { other: Some(ITEM_BYTES as f64), ratio: bytes / ITEM_BYTES as f64, note, ..row })
+    Ok(Row { other: Some(ITEM_BYTES as f64), ratio: one.0 / ITEM_BYTES as f64, note, ..row })
 }
 
 /// The rows.

@@ -119,6 +119,7 @@ impl Sentinels {
 struct Caller {
     sentinels: Sentinels,
     primary: Option<(SocketAddr, Connection)>,
+    has_moved: bool,
 }
 
 impl Caller {
@@ -146,7 +147,10 @@ impl Caller {
             }
             if let Some(at) = self.find(silent, began) {
                 match connect(at) {
-                    Ok(connection) => self.primary = Some((at, connection)),
+                    Ok(connection) => {
+                        self.primary = Some((at, connection));
+                        self.has_moved = true;
+                    }
                     Err(_) => (silent, began) = (Some(at), Instant::now()),
                 }
             }
@@ -169,6 +173,10 @@ impl Store for Caller {
             connection.send()?;
             Ok(connection.bulk_string()?.and_then(|value| number_of(value, record)))
         })
+    }
+
+    fn has_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
     }
 }
 
@@ -266,7 +274,7 @@ impl Sentinel {
 
 impl Group for Sentinel {
     fn store(&self) -> Result<Box<dyn Store>, String> {
-        Ok(Box::new(Caller { sentinels: Sentinels::at(&self.addresses()), primary: None }))
+        Ok(Box::new(Caller { sentinels: Sentinels::at(&self.addresses()), primary: None, has_moved: false }))
     }
 
     fn wait_until_whole(&mut self) -> Result<(), String> {
@@ -299,8 +307,10 @@ impl Group for Sentinel {
             Why::HandedOver => {
                 let mut sentinel = connect(self.sentinels[0].0)?;
                 sentinel.done(&[b"SENTINEL", b"FAILOVER", NAME.as_bytes()])?;
+                // Clients go on at the old one until that is told to be a replica, too.
                 let began = Instant::now();
-                while self.primary()? == at {
+                let has_left = || Ok::<_, String>(connect(at)?.info(b"replication")?.contains("role:slave"));
+                while self.primary()? == at || !has_left().unwrap_or(false) {
                     if began.elapsed() > PATIENCE {
                         return Err("Sentinels do not have another node be primary".into());
                     }
