@@ -5,7 +5,7 @@
 
 use kelix_report::interleave::median;
 use kelix_report::progress;
-use kelix_report::report::{Row, Sense};
+use kelix_report::report::Row;
 use rustix::process::Signal;
 
 use super::hosts::{self, Hosts};
@@ -97,8 +97,8 @@ impl Side {
 
     /// The longest time in which nothing was written, in milliseconds, while the primary was lost once.
     pub fn fail_over(&mut self, why: Why) -> Result<f64, String> {
-        self.load.rest(false);
         self.group.wait_until_whole()?;
+        self.load.rest(false);
         self.load.wait_for_more(MORE)?;
         std::thread::sleep(WELL);
         self.load.begin();
@@ -121,31 +121,46 @@ impl Side {
     }
 }
 
-/// The gaps of some sides of as many failovers each, in turn.
-fn fail_over(sides: &mut [Side], times: usize, why: Why, id: &str) -> Result<Vec<Vec<f64>>, String> {
-    let mut gaps = vec![Vec::new(); sides.len()];
-    for round in 0..times {
-        progress::show(&format!("{id}: {} of {times}", round + 1));
-        for (side, gaps) in sides.iter_mut().zip(&mut gaps) {
-            gaps.push(side.fail_over(why)?);
-            side.load.rest(true);
-        }
-    }
-    Ok(gaps)
+/// What came of the failovers of a kind: the longest time without a write in each, in milliseconds, and
+/// acknowledged writes that were lost.
+#[derive(Clone, Default)]
+struct Gaps {
+    gaps_ms: Vec<f64>,
+    lost: u64,
 }
 
-fn largest(gaps: &[f64]) -> f64 {
-    gaps.iter().copied().fold(0.0, f64::max)
+impl Gaps {
+    fn longest_ms(&self) -> f64 {
+        self.gaps_ms.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// What came of so many failovers of each side, in turn.
+fn fail_over(sides: &mut [Side], times: usize, why: Why, id: &str) -> Result<Vec<Gaps>, String> {
+    let mut found = vec![Gaps::default(); sides.len()];
+    for round in 0..times {
+        progress::show(&format!("{id}: {} of {times}", round + 1));
+        for (side, found) in sides.iter_mut().zip(&mut found) {
+            let before = side.tally().lost;
+            found.gaps_ms.push(side.fail_over(why)?);
+            side.load.rest(true);
+            found.lost += side.tally().lost - before;
+        }
+    }
+    Ok(found)
 }
 
 /// A row of gaps: ours, and Redis' beside.
-fn row(id: &'static str, name: &'static str, wanted: f64, gaps: &[Vec<f64>], words: &str) -> Row {
-    let beside = gaps.get(1).map_or(String::new(), |of| {
-        format!("; Redis with Sentinel at most {:.0} ms, {}", largest(of), sentinel::WORDS)
+fn row(id: &'static str, name: &'static str, wanted: f64, found: &[Gaps], words: &str) -> Row {
+    let (ours, theirs) = (&found[0], found.get(1));
+    let beside = theirs.map_or(String::new(), |of| {
+        let (most, lost, words) = (of.longest_ms(), of.lost, sentinel::WORDS);
+        format!("; Redis with Sentinel ({words}) at most {most:.0} ms, {lost} acknowledged writes lost")
     });
-    let note = format!("median of {}, at most {:.0} ms{words}{beside}", gaps[0].len(), largest(&gaps[0]));
-    let row = told(id, name, "ms", median(&gaps[0]), Some(wanted));
-    Row { note, other: gaps.get(1).map(|of| median(of)), sense: Sense::AtMost, ..row }
+    let note =
+        format!("median of {}, at most {:.0} ms{words}{beside}", ours.gaps_ms.len(), ours.longest_ms());
+    let row = told(id, name, "ms", median(&ours.gaps_ms), Some(wanted));
+    Row { note, other: theirs.map(|of| median(&of.gaps_ms)), ..row }
 }
 
 /// Rows of nodes on one host, with Redis and Sentinel beside if there are such; what came of our load, and
@@ -218,9 +233,9 @@ fn on_several_hosts(plan: Plan) -> Result<(Vec<Row>, Tally), String> {
         (Why::Stopped, "failover_stop_zk", "the same when it is stopped"),
         (Why::CutOff, "failover_cut", "the same when its host is cut off"),
     ] {
-        let gaps = fail_over(&mut sides, plan.failovers, why, id)?;
+        let found = fail_over(&mut sides, plan.failovers, why, id)?;
         let words = format!("; suspected after {} ms, lease {} ms", hosts::SUSPECT_MS, hosts::LEASE_MS);
-        rows.push(row(id, name, STOPPED_MS + hosts::LEASE_MS as f64, &gaps, &words));
+        rows.push(row(id, name, STOPPED_MS + hosts::LEASE_MS as f64, &found, &words));
     }
     let [side] = sides;
     Ok((rows, side.end()?))

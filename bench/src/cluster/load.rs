@@ -115,12 +115,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Counts records that have less than what was acknowledged of them, each loss once.
+    /// Counts writes that were acknowledged and are not there, each once.
     fn look(&mut self) -> Result<(), String> {
         for (record, known) in (0..).zip(&mut self.known) {
             let found = self.told.try_on(|| self.store.get(record))?.unwrap_or(0);
             if found < *known {
-                self.told.lost.fetch_add(1, Ordering::Relaxed);
+                self.told.lost.fetch_add(*known - found, Ordering::Relaxed);
                 *known = found;
             }
         }
