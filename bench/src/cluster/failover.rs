@@ -1,7 +1,8 @@
-//! Primaries that are killed, stand still, are cut off or hand over, under somebody who writes and somebody who
-//! reads: how long nothing is written, and whether anything is lost.
+//! Primaries that are killed, stand still, are cut off or hand over, under somebody who writes and somebody
+//! who reads: how long nothing is written, and whether anything is lost.
 //!
-//! Groups whose primary is lost take turns: ours, and Redis with Sentinel; meanwhile the other one's load rests.
+//! Groups whose primary is lost take turns: ours, and Redis with Sentinel; meanwhile the other one's load
+//! rests.
 
 use kelix_report::interleave::median;
 use kelix_report::progress;
@@ -19,8 +20,8 @@ use super::{Plan, told};
 pub(super) const NODES: usize = 3;
 /// How long all goes well between two failovers.
 const WELL: std::time::Duration = std::time::Duration::from_millis(150);
-/// How long nothing is written at most where a primary stands still on one host. On several hosts the next one
-/// waits for a lease, too.
+/// How long nothing is written at most where a primary stands still on one host. On several hosts the next
+/// one waits for a lease, too.
 const STOPPED_MS: f64 = 750.0;
 /// Writes that are waited for behind a failover.
 const MORE: u64 = 100;

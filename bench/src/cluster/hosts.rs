@@ -1,5 +1,5 @@
-//! Nodes as on several hosts: they share nothing but a ZooKeeper, and each reaches that, and is reached, by ways
-//! that can be cut ([`Way`]).
+//! Nodes as on several hosts: they share nothing but a ZooKeeper, and each reaches that, and is reached, by
+//! ways that can be cut ([`Way`]).
 //!
 //! ```text
 //! clients, other nodes -- way --> node -- way --> ZooKeeper
@@ -24,8 +24,8 @@ use super::text;
 use super::way::{Way, own_address};
 use crate::served::Home;
 
-/// The lease of a primary, and how long it may say nothing, in milliseconds: what nodes have where nobody says
-/// something else.
+/// The lease of a primary, and how long it may say nothing, in milliseconds: what nodes have where nobody
+/// says something else.
 pub(super) const LEASE_MS: u64 = 2000;
 pub(super) const SUSPECT_MS: u64 = 500;
 /// The name of the cluster.

@@ -1,5 +1,5 @@
-//! One key that one client writes all the time and another one reads: at a primary with a replica, where a read
-//! of what does not count yet is a message, and at a server without.
+//! One key that one client writes all the time and another one reads: at a primary with a replica, where a
+//! read of what does not count yet is a message, and at a server without.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
-//! Somebody who writes one record at a time, and somebody who reads, whichever node is primary: how long nothing
-//! is written, what is lost of what was acknowledged, and what is read that is older.
+//! Somebody who writes one record at a time, and somebody who reads, whichever node is primary: how long
+//! nothing is written, what is lost of what was acknowledged, and what is read that is older.
 //!
-//! Records are put in the order of their numbers, round after round, so it is known how often each was. A loss
-//! lasts until the record is put the next time, so whoever writes looks at all records after each put that has
-//! taken long, or was answered by another node, before it goes on.
+//! Records are put in the order of their numbers, round after round, so it is known how often each was. A
+//! loss lasts until the record is put the next time, so whoever writes looks at all records after each put
+//! that has taken long, or was answered by another node, before it goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,8 +54,8 @@ impl Store for (Session, Table) {
 struct Told {
     ends: AtomicBool,
     rests: AtomicBool,
-    /// Writes that were acknowledged, and the longest time between two of them, in nanoseconds, since somebody
-    /// asked.
+    /// Writes that were acknowledged, and the longest time between two of them, in nanoseconds, since
+    /// somebody asked.
     written: AtomicU64,
     gap_ns: AtomicU64,
     lost: AtomicU64,

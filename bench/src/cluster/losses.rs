@@ -1,7 +1,7 @@
 //! Very many failovers, to be begun once and gone on with: what is lost in all of them.
 //!
-//! What came of those that are over stands in a file, after each of them, so a run that was ended loses the one
-//! that was under way.
+//! What came of those that are over stands in a file, after each of them, so a run that was ended loses the
+//! one that was under way.
 
 use std::path::Path;
 
@@ -80,7 +80,8 @@ pub(super) fn row(failovers: usize, file: Option<&Path>) -> Result<Row, String> 
     }
     let Done { killed, stopped, longest_ms, tally } = done;
     let words = format!(
-        "; {killed} primaries killed and {stopped} stopped, at most {longest_ms:.0} ms without a write; {} errors",
+        "; {killed} primaries killed and {stopped} stopped, at most {longest_ms:.0} ms without a write; {} \
+         errors",
         tally.errors
     );
     Ok(lost(tally, &words))

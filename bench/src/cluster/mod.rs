@@ -1,8 +1,9 @@
 //! `kelix bench cluster`: what replicas cost who writes and who reads, and how long nothing is written when a
 //! primary dies.
 //!
-//! Nodes are processes of their own on this machine ([`nodes`], and [`hosts`] as on several), as is the server
-//! without replicas that they are compared with. Values tell how often their record was put, by a checksum that only this record's have.
+//! Nodes are processes of their own on this machine ([`nodes`], and [`hosts`] as on several), as is the
+//! server without replicas that they are compared with. Values tell how often their record was put, by a
+//! checksum that only this record's have.
 
 mod failover;
 mod hosts;

@@ -1,5 +1,5 @@
-//! How long a replica takes from being chosen to serving, against a server that begins with the same items out of
-//! a snapshot.
+//! How long a replica takes from being chosen to serving, against a server that begins with the same items
+//! out of a snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -120,8 +120,8 @@ pub(super) fn row(plan: Plan) -> Result<Row, String> {
     let (took, chosen): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
     let most = took.iter().copied().fold(0.0, f64::max);
     let note = format!(
-        "{} items, median of {times}, at most {most:.0} ms; chosen {:.0} ms after the loss was noticed; against \
-         the start of a server until its first answer out of a snapshot in the page cache",
+        "{} items, median of {times}, at most {most:.0} ms; chosen {:.0} ms after the loss was noticed; \
+         against the start of a server until its first answer out of a snapshot in the page cache",
         plan.items,
         median(&chosen)
     );

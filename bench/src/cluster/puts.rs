@@ -214,7 +214,8 @@ fn row_of_bytes(side: &mut Side) -> Result<Row, String> {
     let name = "bytes that a replica is fed for a put of 16 + 32 bytes / these bytes";
     let row = told("repl_bytes", name, "bytes a put", one.0, Some(3.2));
     let note = format!(
-        "{FED} puts, one at a time, {:.2} records a put; with 64 under way {:.0} bytes and {:.2} records a put",
+        "{FED} puts, one at a time, {:.2} records a put; with 64 under way {:.0} bytes and {:.2} \
+         records a put",
         one.1, many.0, many.1
     );
     Ok(Row { other: Some(ITEM_BYTES as f64), ratio: one.0 / ITEM_BYTES as f64, note, ..row })

@@ -23,9 +23,10 @@ use crate::store::{key_of, number_of, numbered_value};
 const NODES: usize = 2;
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
-/// What they are told, in milliseconds: how long a node may say nothing, and how long a failover may take, behind
-/// which as long again none is begun. With less they have other nodes be primary while all live, mostly behind a
-/// failover: with 300 and 3000 four times beside 18, with 500 and 1000 once, and with 100 it comes to no end.
+/// What they are told, in milliseconds: how long a node may say nothing, and how long a failover may take,
+/// behind which as long again none is begun. With less they have other nodes be primary while all live,
+/// mostly behind a failover: with 300 and 3000 four times beside 18, with 500 and 1000 once, and with 100 it
+/// comes to no end.
 const DOWN_AFTER_MS: u64 = 500;
 const FAILOVER_MS: u64 = 3000;
 /// The same in words.
@@ -36,7 +37,8 @@ const NAME: &str = "bench";
 /// client hears of it that subscribes to what they say.
 const ANSWER: Duration = Duration::from_millis(100);
 const ASK: Duration = Duration::from_millis(10);
-/// Between two questions, and for how long a primary that does not answer is not asked while Sentinels name it.
+/// Between two questions, and for how long a primary that does not answer is not asked while Sentinels name
+/// it.
 const LOOKS: Duration = Duration::from_millis(2);
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long a quiet time is between two failovers: Sentinels begin none for twice their time limit, and count
@@ -48,7 +50,8 @@ pub(super) fn is_there() -> bool {
     let is_there = is_installed(redis::PROGRAM);
     if !is_there {
         eprintln!(
-            "failovers of Sentinel are left out: {} is not installed; on Debian: apt-get install redis-server",
+            "failovers of Sentinel are left out: {} is not installed; on Debian: apt-get install \
+             redis-server",
             redis::PROGRAM
         );
     }

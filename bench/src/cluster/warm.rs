@@ -1,5 +1,5 @@
-//! How many reads go on without a message directly behind a failover: pointers that were learnt before are still
-//! good, and the next primary's memory is mapped.
+//! How many reads go on without a message directly behind a failover: pointers that were learnt before are
+//! still good, and the next primary's memory is mapped.
 
 use std::time::{Duration, Instant};
 

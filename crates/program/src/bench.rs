@@ -27,7 +27,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
     (
         "cluster",
-        "what replicas cost, beside a server without; how long nothing is written when a primary is lost, beside Redis",
+        "what replicas cost; how long nothing is written when a primary is lost, and what is lost; beside Redis",
     ),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
@@ -113,9 +113,10 @@ pub struct BenchArgs {
     /// fewer than 50000 of these]
     #[arg(long, value_name = "N", value_parser = units::parse_some)]
     pub items: Option<u64>,
-    /// For cluster: nothing but this many failovers, of primaries that are killed and stopped in turn, and what
-    /// is lost in them
-    #[arg(long, value_name = "N", value_parser = units::within::<u32>(1, 100_000), conflicts_with_all = ["failovers", "items", "records"])]
+    /// For cluster: nothing but this many failovers, of primaries that are killed and stopped in turn, and
+    /// what is lost in them
+    #[arg(long, value_name = "N", value_parser = units::within::<u32>(1, 100_000))]
+    #[arg(conflicts_with_all = ["failovers", "items", "records"])]
     pub lost: Option<u32>,
     /// With --lost: a file that tells what came of them so far, to be gone on with; made if it is not there
     #[arg(long, value_name = "FILE", requires = "lost")]
