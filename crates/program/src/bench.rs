@@ -27,7 +27,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
     (
         "cluster",
-        "what replicas cost; how long nothing is written when a primary is lost, and what is lost; beside Redis",
+        "what replicas cost; how long nothing is written, and what is lost, when a primary is; beside Redis",
     ),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
