@@ -57,6 +57,14 @@ pub struct Options {
     pub directory: Option<PathBuf>,
     /// A file that describes a NIC, for `projection`.
     pub project: Option<PathBuf>,
+    /// Failovers of each kind, for `cluster`.
+    pub failovers: Option<usize>,
+    /// Items of a replica that is promoted, for `cluster`.
+    pub items: Option<u64>,
+    /// For `cluster`: only so many failovers, and what is lost in them.
+    pub lost: Option<usize>,
+    /// The file that tells what came of such failovers so far.
+    pub resume: Option<PathBuf>,
     /// What `counts` does in a process under valgrind.
     pub counted: Option<String>,
 }
@@ -111,6 +119,10 @@ fn check(name: &str, options: &Options) -> Result<(), Error> {
     }
     if options.keys_file.is_some() && name != "ordered" {
         return wrong(format!("{name} takes no --keys-file; ordered does"));
+    }
+    let of_cluster = options.failovers.is_some() || options.items.is_some() || options.lost.is_some();
+    if of_cluster && name != "cluster" {
+        return wrong(format!("{name} takes no --failovers, --items or --lost; cluster does"));
     }
     let least = if name == "projection" { projection::RECORDS_MIN } else { RECORDS_MIN };
     match options.records {
@@ -177,7 +189,8 @@ pub fn clean_up() {
     for entry in folders.flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("kelix-bench-") && name.ends_with(&own) {
+        let is_ours = ["kelix-bench-", "kelix-zookeeper-"].iter().any(|of| name.starts_with(of));
+        if is_ours && name.ends_with(&own) {
             // Something may still be made in it while it is removed.
             let mut tries = 0..10;
             while std::fs::remove_dir_all(entry.path()).is_err()

@@ -76,6 +76,10 @@ fn measure(cli: &Cli) -> Result<(), Failure> {
         traces: args.traces.clone(),
         directory: args.directory.clone(),
         project: args.project.clone(),
+        failovers: args.failovers.map(|failovers| failovers as usize),
+        items: args.items,
+        lost: args.lost.map(|failovers| failovers as usize),
+        resume: args.resume.clone(),
         counted: args.counted.clone(),
     };
     let name = args.name.as_deref().unwrap_or(PROJECTION);
@@ -98,6 +102,10 @@ fn report(cli: &Cli, options: &Options) -> Result<(), Failure> {
     let args = &cli.bench;
     if args.svg.is_some() {
         return Err(Failure::usage("bench", "report draws into its own folder, --into".to_string()));
+    }
+    if args.lost.is_some() {
+        let text = "report writes all rows of cluster: leave out --lost".to_string();
+        return Err(Failure::usage("bench", text));
     }
     let into = args.into.clone().unwrap_or_else(|| "docs".into());
     let Written { file, figures, reports } =

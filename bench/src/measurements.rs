@@ -29,11 +29,13 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
         .map(|(name, _)| *name)
         .filter(|name| only.is_empty() || only.iter().any(|only| only == name))
         .collect();
-    // Traces and a directory are for one of them each.
+    // Traces, a directory, failovers and items are for one of them each.
     let of = |name: &str| {
         let traces = options.traces.clone().filter(|_| name == "daily");
         let directory = options.directory.clone().filter(|_| name == "log");
-        Options { traces, directory, ..options.clone() }
+        let failovers = options.failovers.filter(|_| name == "cluster");
+        let items = options.items.filter(|_| name == "cluster");
+        Options { traces, directory, failovers, items, ..options.clone() }
     };
     names.iter().try_for_each(|name| check(name, &of(name)))?;
     check_parts(folder, &names)?;
@@ -49,7 +51,9 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
         let of = of(report.bench);
         let traces = of.traces.map_or("", |_| " --traces DIR");
         let directory = of.directory.map_or("", |_| " --directory DIR");
-        format!("kelix bench {}{directory}{records}{traces}", report.bench)
+        let failovers = of.failovers.map_or(String::new(), |of| format!(" --failovers {of}"));
+        let items = of.items.map_or(String::new(), |of| format!(" --items {of}"));
+        format!("kelix bench {}{directory}{records}{traces}{failovers}{items}", report.bench)
     };
     let figures = fill(folder, &reports, command)?;
     Ok(Written { file: folder.join("measurements.md"), figures, reports })

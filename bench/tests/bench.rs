@@ -209,12 +209,15 @@ fn rows_of_mirrors() -> Vec<String> {
 }
 
 fn rows_of_cluster() -> Vec<String> {
-    let costs = ["repl_put_1", "repl_put_2", "repl_rate_1", "cluster_get_dep", "cluster_get_indep"];
-    let others = ["redis_wait", "redis_wait_rate", "failover_kill", "failover_stop", "handover", "lost"];
-    costs.into_iter().chain(others).map(String::from).collect()
+    let mut wanted = vec!["repl_put_1", "repl_put_2", "repl_rate_1", "cluster_get_dep", "cluster_get_indep"];
+    wanted.extend(["repl_bytes", "repl_tcp_put_1", "repl_tcp_rate_1", "redis_wait", "redis_wait_rate"]);
+    wanted.extend(["hot_get", "warm_after", "promote", "failover_kill", "failover_stop", "handover"]);
+    wanted.extend(["leave", "handover_errors", "failover_kill_zk", "failover_stop_zk", "failover_cut"]);
+    wanted.push("lost");
+    wanted.into_iter().map(String::from).collect()
 }
 
-/// Nothing is lost when primaries die. Redis is left out where there is none.
+/// Nothing is lost when primaries die. Redis and ZooKeeper are left out where there are none.
 #[test]
 fn clusters_are_measured_and_lose_nothing() {
     let place = Place::new();
@@ -222,12 +225,45 @@ fn clusters_are_measured_and_lose_nothing() {
     let ran = bench.env("PATH", place.path()).output().expect("the program runs");
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(ran.status.success(), "{said}");
-    assert!(said.contains("redis_wait is left out: redis-server is not installed"), "{said}");
+    for left_out in ["redis_wait is", "failovers of Sentinel are"] {
+        assert!(said.contains(&format!("{left_out} left out: redis-server is not installed")), "{said}");
+    }
+    assert!(said.contains("failover_stop_zk and failover_cut are left out: "), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("a report");
-    let wanted = rows_of_cluster().into_iter().filter(|id| !id.starts_with("redis")).collect::<Vec<_>>();
+    let mut wanted = rows_of_cluster();
+    wanted.retain(|id| !id.starts_with("redis") && !id.ends_with("_zk") && id != "failover_cut");
     assert_eq!(ids(&report), wanted);
     let last = report["rows"].as_array().and_then(|rows| rows.last()).expect("rows");
     assert_eq!((&last["ours"], &last["holds"]), (&json!(0.0), &json!(true)), "{last}");
+}
+
+/// A run of many failovers goes on where it was ended, and tells of all of them.
+#[test]
+fn many_failovers_are_gone_on_with() {
+    let place = Place::new();
+    let file = place.path().join("failovers.json");
+    let bench = |failovers: &str| {
+        let file = file.to_str().expect("a plain path");
+        place.bench(&["cluster", "--lost", failovers, "--resume", file, "--json"])
+    };
+    for (failovers, told) in
+        [("1", "1 primaries killed and 0 stopped"), ("3", "2 primaries killed and 1 stopped")]
+    {
+        let ran = bench(failovers);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let report = ran.json();
+        let rows = report["rows"].as_array().expect("rows");
+        let note = rows[0]["note"].as_str().expect("a note");
+        assert_eq!((rows.len(), &rows[0]["id"], &rows[0]["ours"]), (1, &json!("lost"), &json!(0.0)));
+        assert!(note.contains(told) && note.contains("; 0 errors"), "{note}");
+    }
+    // As many as that are done already.
+    assert!(bench("2").json()["rows"][0]["note"].as_str().is_some_and(|note| note.contains("2 primaries")));
+    std::fs::write(&file, "something else").expect("there is room");
+    bench("4").failed(5, &["failovers.json does not tell of failovers"]);
+    let ran = place.bench(&["spine", "--lost", "4"]);
+    assert!(ran.code != 0 && ran.err.contains("cluster does"), "{ran:?}");
+    place.bench(&["cluster", "--resume", "failovers.json"]).failed(2, &["--lost"]);
 }
 
 /// Nothing that is read in any row is older than before, or mixed. Redis is left out where there is none.

@@ -1,15 +1,17 @@
-//! Puts and gets at a primary with one replica, with two, and at a server without any.
+//! Puts and gets at a primary with one replica, with two, and at a server without any: in shared memory, and
+//! over TCP by replicas that are fed over TCP; and what a replica is fed for a put.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kelix::{Session, SessionOptions, Table, Values};
+use kelix::{FabricChoice, Session, SessionOptions, Table, Values};
 use kelix_report::daemon::processor_time;
 use kelix_report::interleave::{Comparison, compared as between, take_turns};
 use kelix_report::progress;
 use kelix_report::report::{Row, Sense, as_rate, compared};
 
-use super::nodes::Nodes;
-use super::{Size, text};
+use super::nodes::{Nodes, PATIENCE};
+use super::way::own_address;
+use super::{Plan, text, told};
 use crate::served::{Home, Served};
 use crate::store::{Numbers, key_of, number_of, numbered_value};
 
@@ -22,6 +24,19 @@ const BATCH: usize = 64;
 /// Bytes of memory a record.
 const RECORD_BYTES: u64 = 400;
 const MEMORY_BYTES_MIN: u64 = 256 << 20;
+
+/// Puts behind which what a replica was fed is counted, and bytes of their keys and values.
+const FED: u64 = 1 << 15;
+const ITEM_BYTES: u64 = 16 + 32;
+/// Between two looks whether a replica has applied all.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Over what clients put and replicas are fed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fabric {
+    SharedMemory,
+    Tcp,
+}
 
 /// Who puts and gets at one of the servers.
 struct Side {
@@ -56,19 +71,30 @@ pub(super) fn memory_for(records: u64) -> u64 {
 }
 
 impl Side {
-    fn start(replicas: usize, records: u64) -> Result<Side, String> {
+    fn start(replicas: usize, records: u64, fabric: Fabric) -> Result<Side, String> {
         let memory_bytes = memory_for(records);
         let (of, (mut session, table)) = if replicas == 0 {
-            let home = Home::new("cluster-alone", memory_bytes)?;
-            let served = home.serve(&["--no-pin"])?;
+            let home = Home::new(&format!("cluster-alone-{fabric:?}"), memory_bytes)?;
             // As a session of a cluster is by default: its writes have numbers.
-            let options = SessionOptions::default().retry_for(Duration::from_secs(60));
+            let options = SessionOptions::default().retry_for(PATIENCE);
+            let (served, options) = match fabric {
+                Fabric::SharedMemory => (home.serve(&["--no-pin"])?, options),
+                Fabric::Tcp => {
+                    let listen = own_address()?.to_string();
+                    (home.serve(&["--no-pin", "--listen", &listen])?, options.fabric(FabricChoice::Tcp))
+                }
+            };
             let mut session = served.client()?.session_with(options).map_err(text)?;
             let table = session.create_table("records").map_err(text)?;
             (Server::Alone(served, home), (session, table))
         } else {
-            let nodes = Nodes::start(&replicas.to_string(), replicas + 1, memory_bytes)?;
-            let session = nodes.session()?;
+            let name = format!("{replicas}-{fabric:?}");
+            let options: &[&str] = if fabric == Fabric::Tcp { &["--fabric", "tcp"] } else { &[] };
+            let nodes = Nodes::start_with(&name, replicas + 1, memory_bytes, options)?;
+            let session = match fabric {
+                Fabric::SharedMemory => nodes.session()?,
+                Fabric::Tcp => nodes.session_over_tcp()?,
+            };
             (Server::Cluster(nodes), session)
         };
         for record in 0..records {
@@ -131,12 +157,76 @@ impl Side {
     }
 }
 
+/// Puts over TCP at a primary whose replica is fed over TCP, against a server without replicas.
+fn rows_over_tcp(plan: Plan) -> Result<Vec<Row>, String> {
+    progress::show("repl_tcp");
+    let mut sides = [0, 1].map(|replicas| Side::start(replicas, plan.records, Fabric::Tcp));
+    let rounds = plan.choose(FULL, SMALL);
+    let mut measure = |operation: fn(&mut Side) -> Result<u64, String>| {
+        take_turns(rounds, 2, |side| operation(sides[side].as_mut().map_err(|error| error.clone())?))
+    };
+    let (one, many) = (measure(Side::put)?, measure(Side::put_many)?);
+    let [alone, replicated] = sides;
+    let note = processor(&mut [alone?, replicated?])?;
+    let comparison = between(&one[1], &one[0]);
+    let name = "a put over TCP with one replica fed over TCP / without";
+    let latency = compared("repl_tcp_put_1", name, "ns", 2.0, comparison, "");
+    let name = "the same with 64 under way, as rates";
+    let comparison = as_rate(between(&many[1], &many[0]));
+    let rate = compared("repl_tcp_rate_1", name, "ns a put", 0.85, comparison, &note);
+    Ok(vec![latency, Row { sense: Sense::AtLeast, ..rate }])
+}
+
+/// Bytes that a replica has applied and records that they came in, once it has all. It tells so some moments
+/// after it has them.
+fn applied(nodes: &Nodes, replica: usize) -> Result<(u64, u64), String> {
+    let (mut before, began) = (None, Instant::now());
+    loop {
+        let told = nodes.replica(replica)?;
+        let now = (told.applied_bytes, told.records);
+        if before == Some(now) {
+            return Ok(now);
+        }
+        if began.elapsed() > PATIENCE {
+            return Err("a replica applies though nobody writes".into());
+        }
+        before = Some(now);
+        std::thread::sleep(SETTLE);
+    }
+}
+
+/// What a replica is fed for a put, of one at a time and of many.
+fn row_of_bytes(side: &mut Side) -> Result<Row, String> {
+    let mut fed = |operation: fn(&mut Side) -> Result<u64, String>| -> Result<(f64, f64), String> {
+        let replicas = |side: &Side| match &side.of {
+            Server::Cluster(nodes) => applied(nodes, 1 - nodes.primary()?),
+            Server::Alone(..) => Err("a server without replicas feeds nobody".into()),
+        };
+        let (before, mut puts) = (replicas(side)?, 0);
+        while puts < FED {
+            puts += operation(side)?;
+        }
+        let after = replicas(side)?;
+        let of = |after: u64, before: u64| (after - before) as f64 / puts as f64;
+        Ok((of(after.0, before.0), of(after.1, before.1)))
+    };
+    let (one, many) = (fed(Side::put)?, fed(Side::put_many)?);
+    let name = "bytes that a replica is fed for a put of 16 + 32 bytes / these bytes";
+    let row = told("repl_bytes", name, "bytes a put", one.0, Some(3.2));
+    let note = format!(
+        "{FED} puts, one at a time, {:.2} records a put; with 64 under way {:.0} bytes and {:.2} \
+         records a put",
+        one.1, many.0, many.1
+    );
+    Ok(Row { other: Some(ITEM_BYTES as f64), ratio: one.0 / ITEM_BYTES as f64, note, ..row })
+}
+
 /// The rows.
-pub(super) fn rows(size: Size) -> Result<Vec<Row>, String> {
+pub(super) fn rows(plan: Plan) -> Result<Vec<Row>, String> {
     progress::show("repl_put");
-    let mut sides =
-        [Side::start(0, size.records)?, Side::start(1, size.records)?, Side::start(2, size.records)?];
-    let rounds = size.choose(FULL, SMALL);
+    let start = |replicas| Side::start(replicas, plan.records, Fabric::SharedMemory);
+    let mut sides = [start(0)?, start(1)?, start(2)?];
+    let rounds = plan.choose(FULL, SMALL);
     let mut measure = |count: usize, operation: fn(&mut Side) -> Result<u64, String>| {
         take_turns(rounds, count, |side| operation(&mut sides[side]))
     };
@@ -164,18 +254,21 @@ pub(super) fn rows(size: Size) -> Result<Vec<Row>, String> {
         1.10,
         between(&get_indep[1], &get_indep[0]),
     );
-    let note = processor(&mut sides)?;
+    let note = processor(&mut sides[..2])?;
     let comparison = as_rate(between(&rate[1], &rate[0]));
     let name = "puts with 64 under way with one replica / without, as rates";
     let row = compared("repl_rate_1", name, "ns a put", 0.8, comparison, &note);
     rows.insert(2, Row { sense: Sense::AtLeast, ..row });
+    rows.push(row_of_bytes(&mut sides[1])?);
+    drop(sides);
+    rows.extend(rows_over_tcp(plan)?);
     Ok(rows)
 }
 
 /// Processor time of puts with many under way, in words: of the server, and of its replica.
-fn processor(sides: &mut [Side; 3]) -> Result<String, String> {
+fn processor(sides: &mut [Side]) -> Result<String, String> {
     let mut told = Vec::new();
-    for side in &mut sides[..2] {
+    for side in sides {
         let before = side.of.processor_times()?;
         let puts = side.puts;
         while side.puts < puts + (1 << 15) {

@@ -9,7 +9,7 @@ use kelix_report::report::{Row, Sense, as_rate, compared};
 
 use super::nodes::Nodes;
 use super::puts::memory_for;
-use super::{Size, text};
+use super::{Plan, text};
 use crate::store::{key_of, numbered_value};
 
 /// Rounds.
@@ -86,7 +86,7 @@ impl Ours {
 }
 
 /// The rows, if there is Redis.
-pub(super) fn row(size: Size) -> Result<Vec<Row>, String> {
+pub(super) fn row(plan: Plan) -> Result<Vec<Row>, String> {
     const ID: &str = "redis_wait";
     if !is_installed(redis::PROGRAM) {
         let program = redis::PROGRAM;
@@ -94,11 +94,11 @@ pub(super) fn row(size: Size) -> Result<Vec<Row>, String> {
         return Ok(Vec::new());
     }
     progress::show(ID);
-    let nodes = Nodes::start("wait", 2, memory_for(size.records))?;
+    let nodes = Nodes::start("wait", 2, memory_for(plan.records))?;
     let (session, table) = nodes.session()?;
-    let mut ours = Ours { session, table, puts: 0, records: size.records, _nodes: nodes };
-    let mut redis = Redis::start(size.records)?;
-    let rounds = size.choose(FULL, SMALL);
+    let mut ours = Ours { session, table, puts: 0, records: plan.records, _nodes: nodes };
+    let mut redis = Redis::start(plan.records)?;
+    let rounds = plan.choose(FULL, SMALL);
     let one = take_turns(rounds, 2, |side| {
         for _ in 0..CALLS {
             if side == 0 { ours.put(1)? } else { redis.put(1)? }

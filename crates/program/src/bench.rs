@@ -27,7 +27,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
     (
         "cluster",
-        "what replicas cost, beside a server without and Redis; how long nothing is written when a primary dies",
+        "what replicas cost; how long nothing is written, and what is lost, when a primary is; beside Redis",
     ),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
@@ -60,6 +60,7 @@ Examples:
   kelix bench ordered --keys-file ranges.csv
   kelix bench daily --traces traces
   kelix bench log --directory /var/tmp
+  kelix bench cluster --lost 500 --resume failovers.json
   kelix bench --project nic.toml
   kelix bench projection --threads 8 --clients 50
   kelix bench report --only spine --only peers
@@ -105,6 +106,21 @@ pub struct BenchArgs {
     /// [default: the folder target, or that of temporary files]
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// For cluster: failovers of each kind [default: 50, and 2 with fewer than 50000 records]
+    #[arg(long, value_name = "N", value_parser = units::within::<u32>(1, 100_000))]
+    pub failovers: Option<u32>,
+    /// For cluster: items of a replica that is promoted, as in 10M [default: 10M, and as many as records with
+    /// fewer than 50000 of these]
+    #[arg(long, value_name = "N", value_parser = units::parse_some)]
+    pub items: Option<u64>,
+    /// For cluster: nothing but this many failovers, of primaries that are killed and stopped in turn, and
+    /// what is lost in them
+    #[arg(long, value_name = "N", value_parser = units::within::<u32>(1, 100_000))]
+    #[arg(conflicts_with_all = ["failovers", "items", "records"])]
+    pub lost: Option<u32>,
+    /// With --lost: a file that tells what came of them so far, to be gone on with; made if it is not there
+    #[arg(long, value_name = "FILE", requires = "lost")]
+    pub resume: Option<PathBuf>,
     /// What `counts` does under valgrind
     #[arg(long, hide = true)]
     pub counted: Option<String>,

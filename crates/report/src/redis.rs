@@ -105,8 +105,12 @@ pub struct Connection {
 impl Connection {
     /// Connects to a server.
     pub fn open(daemon: &Daemon) -> Result<Connection, String> {
-        let socket = daemon.connect()?;
-        Ok(Connection { socket, request: Vec::new(), received: vec![0; 1 << 16], held: 0, at: 0 })
+        Ok(Connection::over(daemon.connect()?))
+    }
+
+    /// A connection over a socket that somebody else has opened.
+    pub fn over(socket: OwnedFd) -> Connection {
+        Connection { socket, request: Vec::new(), received: vec![0; 1 << 16], held: 0, at: 0 }
     }
 
     /// Begins a command of so many parts, itself among them. The others follow by [`Connection::part`].

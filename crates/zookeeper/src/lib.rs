@@ -1,4 +1,5 @@
-//! ZooKeeper servers of one's own, alone or as an ensemble, whose files go with them: for tests.
+//! ZooKeeper servers of one's own, alone or as an ensemble, whose files go with them: for tests and
+//! benchmarks.
 //!
 //! ```no_run
 //! use kelix_zookeeper::ZooKeeper;
@@ -55,8 +56,12 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// An error that says how to install what servers need, if it is not installed.
-fn check_installed() -> Result<(), String> {
+/// Makes sure that what servers need is installed.
+///
+/// # Errors
+///
+/// What is not installed, and how to install it.
+pub fn check_installed() -> Result<(), String> {
     let advice = |what: &str, package: &str| {
         Err(format!("{what} is not installed: `make test-tools`, or on Debian `apt-get install {package}`"))
     };
@@ -133,7 +138,10 @@ impl ZooKeeper {
     /// Those of [`ZooKeeper::start`].
     pub fn start_at(places: Vec<Place>) -> Result<ZooKeeper, String> {
         check_installed()?;
-        let directory = tempfile::Builder::new().prefix("kelix-zookeeper-").tempdir().map_err(text)?;
+        // Whoever ends before this is dropped knows which one to remove.
+        let own = format!("-{}", std::process::id());
+        let directory =
+            tempfile::Builder::new().prefix("kelix-zookeeper-").suffix(&own).tempdir().map_err(text)?;
         configure(directory.path(), &places).map_err(text)?;
         let mut zookeeper = ZooKeeper { directory, places, servers: Vec::new() };
         for (number, place) in zookeeper.places.iter().enumerate() {
