@@ -257,10 +257,10 @@ impl<S> Intake<S> {
             self.read_streams(streams)?;
         }
         let is_near = !streams.is_empty() && self.knows_positions();
-        let number = says_what_it_has.then(|| self.take_placed()).flatten();
         let number = match &mut self.receipts {
-            Some(receipts) if says_what_it_has => receipts.answer(),
-            _ => number,
+            _ if !says_what_it_has => None,
+            Some(receipts) => receipts.answer(),
+            None => self.take_placed(),
         };
         Ok(number.map(|number| FeedPlaced { number, is_near }))
     }
