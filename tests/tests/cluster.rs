@@ -257,6 +257,43 @@ fn a_node_that_joined_beside_writes_goes_on_alone() {
     verify(&cluster, &mut writers.end(), "after both had died");
 }
 
+/// All who are in sync go on behind the next primary with what they have, however many these are: whoever copied
+/// would be another member.
+fn go_on_together(options: &[&str]) {
+    let _watchdog = watchdog("all go on together");
+    let mut cluster = Cluster::start(4, options);
+    let mut session = cluster.session();
+    let table = session.create_table("counts").unwrap();
+    for round in 1..=2u64 {
+        session.put(table, b"count", &round.to_le_bytes()).unwrap();
+        let (before, primary) = (cluster.view(), cluster.primary());
+        cluster.kill(primary);
+        cluster.until_other_primary(primary);
+        assert_eq!(read_count(&mut session, table), round);
+        session.put(table, b"count", &round.to_le_bytes()).unwrap();
+        // Who has not come by then is taken out of the view.
+        std::thread::sleep(Duration::from_secs(1));
+        let mut left: Vec<u64> =
+            before.in_sync.iter().copied().filter(|boot| *boot != before.primary).collect();
+        let mut in_sync = cluster.view().in_sync;
+        left.sort_unstable();
+        in_sync.sort_unstable();
+        assert_eq!(in_sync, left, "round {round}");
+        cluster.begin(primary);
+        cluster.until_in_sync(4);
+    }
+}
+
+#[test]
+fn all_in_sync_go_on_behind_the_next_primary() {
+    go_on_together(&["--shards", "2"]);
+}
+
+#[test]
+fn all_in_sync_go_on_that_are_sent_what_counts() {
+    go_on_together(&["--shards", "2", "--fabric", "tcp"]);
+}
+
 /// What a session had before its primary died is good at the next one.
 #[test]
 fn handles_links_and_values_outlive_the_primary() {

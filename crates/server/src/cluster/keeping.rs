@@ -30,8 +30,9 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(2);
 /// Watches over the copies of a node.
 pub(super) struct Keeping {
     copies: Arc<Copies>,
-    /// Where the log of what is served is, once that is the only copy.
-    alone: Option<PathBuf>,
+    /// Where the log of what is served is, once that can be begun with; and whether that is the only copy.
+    kept: Option<PathBuf>,
+    is_alone: bool,
     /// The base that was asked for.
     asked: Option<Receiver<Result<Taken>>>,
     tried: Option<Instant>,
@@ -39,17 +40,21 @@ pub(super) struct Keeping {
 
 impl Keeping {
     pub fn new(copies: Arc<Copies>) -> Keeping {
-        Keeping { copies, alone: None, asked: None, tried: None }
+        Keeping { copies, kept: None, is_alone: false, asked: None, tried: None }
     }
 
     pub fn copies(&self) -> &Arc<Copies> {
         &self.copies
     }
 
-    /// Sees to it that what is served can be begun with: then a replica says what it has, and older copies go.
-    pub fn look(&mut self, shared: &Shared) {
+    /// Sees to it that what is served can be begun with: then a replica says what it has. Older copies go when the
+    /// node is in sync: until then one of these may be all that is left of an instance that was.
+    pub fn look(&mut self, shared: &Shared, is_in_sync: bool) {
         let (Some(store), Some(snapshots)) = (&shared.store, &shared.snapshots) else { return };
-        if self.alone.as_deref() == Some(store.path()) {
+        if self.kept.as_deref() == Some(store.path()) {
+            if is_in_sync && !std::mem::replace(&mut self.is_alone, true) {
+                self.copies.keep_only(store.path());
+            }
             return;
         }
         // The log of a primary that has begun empty has all.
@@ -66,8 +71,7 @@ impl Keeping {
             info!(path = %store.path().display(), "what this replica has is on its disk, too");
             shared.namespaces.iter().for_each(|of| mirror::standing(of).note_kept());
         }
-        self.copies.keep_only(store.path());
-        self.alone = Some(store.path().to_path_buf());
+        (self.kept, self.is_alone) = (Some(store.path().to_path_buf()), false);
     }
 }
 

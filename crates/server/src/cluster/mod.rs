@@ -386,10 +386,12 @@ impl Node {
                 }
             };
             said = false;
-            if let Some(keeping) = &self.keeping {
-                keeping.lock().expect("no panic under this lock").look(&self.current.get().shared);
-            }
             let Some(view) = view else { continue };
+            if let Some(keeping) = &self.keeping {
+                let is_in_sync = view.is_in_sync(self.membership().boot);
+                let shared = self.current.get().shared;
+                keeping.lock().expect("no panic under this lock").look(&shared, is_in_sync);
+            }
             let role = self.role.lock().expect("no panic under this lock").clone();
             let departs = match role {
                 _ if view.primary == self.membership().boot => departure.of_primary(self, &view),
