@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{OPERATION, View};
 
 /// How long a document may be, with the line of its checksum, in bytes.
-pub const DOCUMENT_BYTES_MAX: usize = 64 * 1024;
+pub const DOCUMENT_BYTES_MAX: usize = 80 * 1024;
 /// The format that is written, and the newest that is understood.
 const FORMAT: u64 = 1;
 /// Sixteen digits and the end of the line.
