@@ -13,6 +13,26 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// `kelix`, the program beside this one, which no variable of a person's own tells anything.
+pub(crate) fn kelix() -> Result<Command, String> {
+    let mut command = Command::new(kelix_program::beside("kelix").map_err(text)?);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_")) {
+        command.env_remove(name);
+    }
+    Ok(command)
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(process: &Child, signal: Signal) -> Result<(), String> {
+    kill_process(Pid::from_child(process), signal).map_err(text)
+}
+
+/// Kills a process, and waits until the process has gone.
+pub(crate) fn kill(process: &mut Child) -> Result<(), String> {
+    process.kill().map_err(text)?;
+    process.wait().map(drop).map_err(text)
+}
+
 /// What names of snapshots end with.
 const ENDING: &str = "kelix-snapshot";
 
@@ -52,12 +72,7 @@ impl Home {
 
     /// Starts a server with these options beside the usual ones, and waits until clients can connect.
     pub fn serve(&self, options: &[&str]) -> Result<Served, String> {
-        let program = kelix_program::beside("kelix").map_err(text)?;
-        let mut command = Command::new(program);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
-        {
-            command.env_remove(name);
-        }
+        let mut command = kelix()?;
         command
             .arg("serve")
             .args(["--memory", &self.memory_bytes.to_string()])
@@ -147,8 +162,7 @@ impl Served {
 
     /// Has it end in good order.
     pub fn end(mut self) -> Result<(), String> {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).map_err(text)?;
+        signal(&self.child, Signal::TERM)?;
         let ended = self.child.wait().map_err(text)?;
         if ended.success() { Ok(()) } else { Err(format!("the server ended with {ended}")) }
     }

@@ -98,6 +98,19 @@ pub(crate) fn number_of(value: &[u8], record: u64) -> Option<u64> {
     (value == numbered_value(record, number)).then_some(number)
 }
 
+/// Puts keys and values, in one batch.
+pub(crate) fn put_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    session: &mut Session,
+    table: Table,
+    items: impl Iterator<Item = (K, V)>,
+) -> Result<(), String> {
+    let items: Vec<(K, V)> = items.collect();
+    let items: Vec<(&[u8], &[u8])> =
+        items.iter().map(|(key, value)| (key.as_ref(), value.as_ref())).collect();
+    let results = session.multi_put(table, &items).map_err(|error| error.to_string())?;
+    results.into_iter().try_for_each(|result| result.map(drop).map_err(|error| error.to_string()))
+}
+
 /// Puts these records, in one batch.
 pub(crate) fn put_records(
     session: &mut Session,
@@ -105,10 +118,7 @@ pub(crate) fn put_records(
     walk: Walk,
     records: &[u64],
 ) -> Result<(), String> {
-    let items: Vec<_> = records.iter().map(|record| (key_of(*record), walk.value_of(*record))).collect();
-    let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-    let results = session.multi_put(table, &items).map_err(|error| error.to_string())?;
-    results.into_iter().try_for_each(|result| result.map(drop).map_err(|error| error.to_string()))
+    put_all(session, table, records.iter().map(|record| (key_of(*record), walk.value_of(*record))))
 }
 
 /// How much more popular the first key is than those after it: the k-th has 1 / k^EXPONENT of its share.

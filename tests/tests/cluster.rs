@@ -257,8 +257,8 @@ fn a_node_that_joined_beside_writes_goes_on_alone() {
     verify(&cluster, &mut writers.end(), "after both had died");
 }
 
-/// All who are in sync go on behind the next primary with what they have, however many these are: whoever copied
-/// would be another member.
+/// All who are in sync go on behind the next primary with what they have, however many these are: whoever
+/// copied would be another member.
 fn go_on_together(options: &[&str]) {
     let _watchdog = watchdog("all go on together");
     let mut cluster = Cluster::start(4, options);

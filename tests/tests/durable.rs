@@ -1,4 +1,5 @@
-//! Clusters whose nodes keep logs: all of them end at once, or lose their power, and what counted is there again.
+//! Clusters whose nodes keep logs: all of them end at once, or lose their power, and what counted is there
+//! again.
 //!
 //! `KELIX_TEST_SEED` chooses the moments; `KELIX_TEST_FAILOVERS=N` says how often all are killed.
 

@@ -34,7 +34,7 @@ pub(super) enum Why {
     /// Nothing that it sends, or is sent, arrives.
     CutOff,
     HandedOver,
-    /// It hands over, and its process ends.
+    /// The primary hands over, and its process ends.
     Left,
 }
 

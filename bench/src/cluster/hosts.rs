@@ -9,20 +9,20 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use kelix::{Address, Client, ConnectOptions, Credentials, SessionOptions};
 use kelix_register::{Register, View, ZooKeeperOptions, ZooKeeperRegister};
 use kelix_zookeeper::ZooKeeper;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::failover::{Group, Why};
 use super::load::Store;
 use super::nodes::PATIENCE;
 use super::text;
 use super::way::{Way, own_address};
-use crate::served::Home;
+use crate::served::{self, Home};
 
 /// The lease of a primary, and how long it may say nothing, in milliseconds: what nodes have where nobody
 /// says something else.
@@ -86,12 +86,7 @@ impl Hosts {
     fn begin(&mut self, node: usize) -> Result<(), String> {
         let name = node.to_string();
         let errors = File::create(self.home.path(&format!("errors-{name}"))).map_err(text)?;
-        let mut command = Command::new(kelix_program::beside("kelix").map_err(text)?);
-        for (variable, _) in
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
-        {
-            command.env_remove(variable);
-        }
+        let mut command = served::kelix()?;
         let Node { listens, way_in, way_to_zookeeper, .. } = &self.nodes[node];
         command.env("XDG_STATE_HOME", self.home.path(&format!("node-{name}")));
         command.args(["serve", "--cluster", CLUSTER, "--node", &name, "--no-pin"]);
@@ -112,10 +107,6 @@ impl Hosts {
 
     fn process(&mut self, node: usize) -> Result<&mut Child, String> {
         self.nodes[node].process.as_mut().ok_or_else(|| "a node that does not run".into())
-    }
-
-    fn signal(&mut self, node: usize, signal: Signal) -> Result<(), String> {
-        kill_process(Pid::from_child(self.process(node)?), signal).map_err(text)
     }
 
     fn cut(&self, node: usize, is_cut: bool) {
@@ -158,12 +149,8 @@ impl Group for Hosts {
         let member = view.primary_member().ok_or("a view without its primary")?;
         let primary = member.node.parse().map_err(text)?;
         match why {
-            Why::Killed => {
-                let process = self.process(primary)?;
-                process.kill().map_err(text)?;
-                process.wait().map_err(text)?;
-            }
-            Why::Stopped => self.signal(primary, Signal::STOP)?,
+            Why::Killed => served::kill(self.process(primary)?)?,
+            Why::Stopped => served::signal(self.process(primary)?, Signal::STOP)?,
             Why::CutOff => self.cut(primary, true),
             Why::HandedOver | Why::Left => return Err("nodes on several hosts are not asked to".into()),
         }
@@ -173,7 +160,7 @@ impl Group for Hosts {
     fn mend(&mut self, node: usize, why: Why) -> Result<(), String> {
         match why {
             Why::Killed => self.begin(node),
-            Why::Stopped => self.signal(node, Signal::CONT),
+            Why::Stopped => served::signal(self.process(node)?, Signal::CONT),
             Why::CutOff => {
                 self.cut(node, false);
                 Ok(())
@@ -186,8 +173,7 @@ impl Group for Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
-            let _ = process.kill();
-            let _ = process.wait();
+            let _ = served::kill(process);
         }
     }
 }

@@ -9,10 +9,10 @@ use kelix::statistics::FollowerStatistics;
 use kelix::{Client, ConnectOptions, Credentials, FabricChoice, Session, SessionOptions, Table};
 use kelix_report::daemon::processor_time;
 use kelix_server::ClusterDirectory;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::text;
-use crate::served::Home;
+use crate::served::{self, Home};
 
 /// How long anything may take that is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ impl Nodes {
         Nodes::start_with(name, nodes, memory_bytes, &[])
     }
 
-    /// The same with more options of `kelix serve`.
+    /// Starts so many nodes with more options of `kelix serve`.
     pub fn start_with(
         name: &str,
         nodes: usize,
@@ -66,11 +66,7 @@ impl Nodes {
 
     /// `kelix` with arguments, about this cluster.
     fn kelix(&self, arguments: &[&str]) -> Result<Command, String> {
-        let mut command = Command::new(kelix_program::beside("kelix").map_err(text)?);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
-        {
-            command.env_remove(name);
-        }
+        let mut command = served::kelix()?;
         command.env("XDG_STATE_HOME", self.folder()).args(arguments).args(["--cluster", "bench", "--config"]);
         command.arg(self.home.path("config.toml")).stdin(Stdio::null());
         Ok(command)
@@ -117,9 +113,7 @@ impl Nodes {
 
     /// Kills a node.
     pub fn kill(&mut self, node: usize) -> Result<(), String> {
-        let child = self.running(node)?;
-        child.kill().map_err(text)?;
-        child.wait().map_err(text)?;
+        served::kill(self.running(node)?)?;
         self.running[node] = None;
         Ok(())
     }
@@ -148,8 +142,7 @@ impl Nodes {
 
     /// Sends a signal to a node.
     pub fn signal(&mut self, node: usize, signal: Signal) -> Result<(), String> {
-        let child = self.running(node)?;
-        kill_process(Pid::from_child(child), signal).map_err(text)
+        served::signal(self.running(node)?, signal)
     }
 
     /// A session that goes on, whichever node is primary, and the table of the records.
@@ -157,7 +150,7 @@ impl Nodes {
         self.session_with(SessionOptions::default())
     }
 
-    /// The same over TCP.
+    /// A session over TCP that goes on, and the table of the records.
     pub fn session_over_tcp(&self) -> Result<(Session, Table), String> {
         self.session_with(SessionOptions::default().fabric(FabricChoice::Tcp))
     }
@@ -194,8 +187,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for child in self.running.iter_mut().flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
+            let _ = served::kill(child);
         }
     }
 }

@@ -11,7 +11,7 @@ use kelix_report::report::Row;
 use super::nodes::{Nodes, PATIENCE};
 use super::{Plan, text, told};
 use crate::served::{Asker, Home};
-use crate::store::{Numbers, key_of, memory_for, number_of, numbered_value};
+use crate::store::{Numbers, key_of, memory_for, number_of, numbered_value, put_all};
 
 /// Promotions, and restarts.
 const FULL: usize = 5;
@@ -25,10 +25,7 @@ const SERVES: &str = "this node is primary, and serves";
 fn load(session: &mut Session, table: Table, items: u64) -> Result<(), String> {
     for first in (0..items).step_by(BATCH as usize) {
         let records = first..items.min(first + BATCH);
-        let batch: Vec<_> = records.map(|record| (key_of(record), numbered_value(record, 1))).collect();
-        let batch: Vec<(&[u8], &[u8])> = batch.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        let results = session.multi_put(table, &batch).map_err(text)?;
-        results.into_iter().try_for_each(|result| result.map(drop).map_err(text))?;
+        put_all(session, table, records.map(|record| (key_of(record), numbered_value(record, 1))))?;
         if first % (BATCH << 10) == 0 {
             progress::show(&format!("promote: loading: {} %", first * 100 / items));
         }
@@ -106,7 +103,7 @@ fn restarts(plan: Plan, times: usize) -> Result<Vec<f64>, String> {
         let Asker { mut session, table } = Asker::open(&server)?;
         session.get(table, &key_of(0)).map_err(text)?.ok_or("a record is missing")?;
         found.push(began.elapsed().as_nanos() as f64 / 1e6);
-        // It is killed behind that, so that the snapshot stays the newest.
+        // The server is killed behind that, so that the snapshot stays the newest.
         look(&mut session, table, plan.items, &mut draw)?;
     }
     Ok(found)

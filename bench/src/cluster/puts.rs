@@ -13,7 +13,7 @@ use super::nodes::{Nodes, PATIENCE};
 use super::way::own_address;
 use super::{Plan, text, told};
 use crate::served::{Home, Served};
-use crate::store::{Numbers, key_of, number_of, numbered_value};
+use crate::store::{Numbers, key_of, number_of, numbered_value, put_all};
 
 /// Rounds.
 const FULL: usize = 61;
@@ -117,16 +117,9 @@ impl Side {
     /// The same with many under way.
     fn put_many(&mut self) -> Result<u64, String> {
         let numbers = self.puts..self.puts + BATCH as u64;
-        let items: Vec<([u8; 16], _)> = numbers
-            .map(|put| {
-                let (record, number) = (put % self.records, put / self.records + 1);
-                (key_of(record), numbered_value(record, number))
-            })
-            .collect();
-        let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        for result in self.session.multi_put(self.table, &items).map_err(text)? {
-            result.map_err(text)?;
-        }
+        let records = self.records;
+        let item = |put| (key_of(put % records), numbered_value(put % records, put / records + 1));
+        put_all(&mut self.session, self.table, numbers.map(item))?;
         self.puts += BATCH as u64;
         Ok(BATCH as u64)
     }

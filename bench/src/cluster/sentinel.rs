@@ -9,27 +9,27 @@ use std::time::{Duration, Instant};
 
 use kelix_report::daemon::is_installed;
 use kelix_report::redis::{self, Connection};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::failover::{Group, Why};
 use super::load::Store;
 use super::nodes::PATIENCE;
 use super::text;
 use super::way::own_address;
-use crate::served::Home;
+use crate::served::{self, Home};
 use crate::store::{key_of, number_of, numbered_value};
 
 /// Nodes, and Sentinels, of whom a majority has to say that the primary is lost.
 const NODES: usize = 2;
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
-/// What they are told, in milliseconds: how long a node may say nothing, and how long a failover may take,
-/// behind which as long again none is begun. With less they have other nodes be primary while all live,
+/// What Sentinels are told, in milliseconds: how long a node may say nothing, and how long a failover may
+/// take, behind which as long again none is begun. With less they have other nodes be primary while all live,
 /// mostly behind a failover: with 300 and 3000 four times beside 18, with 500 and 1000 once, and with 100 it
 /// comes to no end.
 const DOWN_AFTER_MS: u64 = 500;
 const FAILOVER_MS: u64 = 3000;
-/// The same in words.
+/// Settings of Sentinels, in words.
 pub(super) const WORDS: &str = "down-after-milliseconds 500, failover-timeout 3000";
 /// The name that Sentinels know the primary by.
 const NAME: &str = "bench";
@@ -225,7 +225,7 @@ impl Sentinel {
                 primary.ip(),
                 primary.port()
             );
-            // They write what they learn into it.
+            // Sentinels write what they learn into this file.
             std::fs::write(&file, settings).map_err(text)?;
             let arguments = [file.display().to_string(), "--sentinel".into()];
             let child = group.run(&arguments, &format!("log-sentinel-{number}"))?;
@@ -280,10 +280,6 @@ impl Sentinel {
     fn process(&mut self, node: usize) -> Result<&mut Child, String> {
         self.nodes[node].1.as_mut().ok_or_else(|| "a node that does not run".into())
     }
-
-    fn signal(&mut self, node: usize, signal: Signal) -> Result<(), String> {
-        kill_process(Pid::from_child(self.process(node)?), signal).map_err(text)
-    }
 }
 
 impl Group for Sentinel {
@@ -312,12 +308,8 @@ impl Group for Sentinel {
         let primary = primary.ok_or("Sentinels know a primary that nobody has started")?;
         self.failovers += 1;
         match why {
-            Why::Killed => {
-                let process = self.process(primary)?;
-                process.kill().map_err(text)?;
-                process.wait().map_err(text)?;
-            }
-            Why::Stopped => self.signal(primary, Signal::STOP)?,
+            Why::Killed => served::kill(self.process(primary)?)?,
+            Why::Stopped => served::signal(self.process(primary)?, Signal::STOP)?,
             Why::HandedOver => {
                 let mut sentinel = connect(self.sentinels[0].0)?;
                 sentinel.done(&[b"SENTINEL", b"FAILOVER", NAME.as_bytes()])?;
@@ -347,7 +339,7 @@ impl Group for Sentinel {
         let (address, primary) = (self.nodes[node].0, self.primary()?);
         match why {
             Why::Killed => return self.begin(node, Some(primary)),
-            Why::Stopped => self.signal(node, Signal::CONT)?,
+            Why::Stopped => served::signal(self.process(node)?, Signal::CONT)?,
             Why::HandedOver => {}
             Why::CutOff | Why::Left => return Ok(()),
         }
@@ -360,8 +352,7 @@ impl Drop for Sentinel {
     fn drop(&mut self) {
         let nodes = self.nodes.iter_mut().filter_map(|(_, child)| child.as_mut());
         for child in self.sentinels.iter_mut().map(|(_, child)| child).chain(nodes) {
-            let _ = child.kill();
-            let _ = child.wait();
+            let _ = served::kill(child);
         }
     }
 }

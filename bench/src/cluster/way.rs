@@ -62,7 +62,7 @@ fn forward(state: &State, mut from: TcpStream, mut to: TcpStream) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => 0,
         };
-        // That an end is closed is not heard of either while the way is cut.
+        // While the way is cut nobody hears of an end that is closed, either.
         if state.wait() || bytes == 0 || to.write_all(&buffer[..bytes]).is_err() {
             break;
         }

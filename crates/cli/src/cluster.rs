@@ -51,8 +51,9 @@ const TAIL_BYTES: u64 = 2000;
 ///
 /// Each node is a server with a process and a memory of its own. One of them is primary: clients write there,
 /// and a write is answered when all nodes in sync have it. When the primary dies, or stands still, one of
-/// these goes on in its place, and clients go over to it by themselves. What is written is lost when all nodes
-/// end that are in sync, since it is in memory; unless they keep logs (--durable), with which they begin again.
+/// these goes on in its place, and clients go over to it by themselves. What is written is lost when all
+/// nodes end that are in sync, since it is in memory; unless they keep logs (--durable), with which they
+/// begin again.
 ///
 /// The nodes are on this host: a guard against programs that die, and not against a host that does. The
 /// cluster is the one of --cluster, otherwise "local".
@@ -107,10 +108,11 @@ Examples:
     Stop,
     /// Have a node go on with what it has, where those are gone for good who had more
     ///
-    /// Nodes that have started and find no primary wait, and offer what their disks have. With --durable commit any
-    /// that was in sync goes on by itself, and with lazy the one with most once all are there. Where some of these
-    /// never come again this command names the best of those that wait; what only the others had is lost, and
-    /// whoever has none of it begins empty. It changes nothing while a node lives that was in sync.
+    /// Nodes that have started and find no primary wait, and offer what their disks have. With --durable
+    /// commit any that was in sync goes on by itself, and with lazy the one with most once all are there.
+    /// Where some of these never come again this command names the best of those that wait; what only the
+    /// others had is lost, and whoever has none of it begins empty. It changes nothing while a node lives
+    /// that was in sync.
     #[command(after_long_help = "\
 Examples:
   kelix cluster recover                 # who waits, with how much, and who is missing
@@ -137,9 +139,9 @@ pub(crate) struct StartArgs {
     /// node only, and the last one left takes none [default: 1, or what the cluster was begun with]
     #[arg(long, value_name = "N", value_parser = within::<usize>(1, MEMBERS_MAX as u64))]
     min_in_sync: Option<usize>,
-    /// Keep logs, each node below its own directory: a write is answered when the nodes in sync have it in memory,
-    /// and is on their disks within 100 ms (lazy); or when it is on all their disks (commit) [default: off, or what
-    /// the cluster was begun with]
+    /// Keep logs, each node below its own directory: a write is answered when the nodes in sync have it in
+    /// memory, and is on their disks within 100 ms (lazy); or when it is on all their disks (commit)
+    /// [default: off, or what the cluster was begun with]
     #[arg(long, value_name = "WHEN", value_enum)]
     durable: Option<DurableArgument>,
 }
@@ -364,7 +366,7 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
         Some(DurableArgument::Lazy) => Durable::Lazy,
         Some(DurableArgument::Commit) => Durable::Commit,
     };
-    // What nodes have on their disks they begin with.
+    // Nodes begin with what their disks have.
     let is_kept = before.is_some_and(|durable| durable != Durable::Off);
     if !is_kept && cluster.directory.forget()? {
         say(&format!("kelix: cluster {} begins, empty, in {}", cluster.name, cluster.directory.0.display()));
@@ -665,13 +667,7 @@ fn recover(context: &Context, cluster: &Place, accept_loss: bool) -> Result<(), 
         let context = "no node waits for a primary: start those that there are, and they say what they have";
         return Err(failed(OPERATION, context.into()));
     };
-    let offers = |boot: u64| view.members.iter().any(|of| of.offer.is_some_and(|offer| offer.of == boot));
-    let missing: Vec<&str> = view
-        .in_sync
-        .iter()
-        .filter(|boot| !offers(**boot))
-        .filter_map(|boot| Some(&view.member(*boot)?.node[..]))
-        .collect();
+    let missing: Vec<&str> = view.missing().map(|member| &member.node[..]).collect();
     let was_in_sync = view.is_in_sync(offer.of);
     if accept_loss {
         let (boot, number) = (best.boot, view.number);
@@ -714,7 +710,7 @@ fn answers(cluster: &Place, view: &View, member: &Member) -> bool {
     }
     let addresses = member.address.to_socket_addrs().into_iter().flatten();
     let is_there = |address| TcpStream::connect_timeout(&address, ANSWERS_WITHIN).is_ok();
-    // Whoever waits at the same address is another instance of the node.
+    // A node that waits at the same address is another instance of this one.
     let waits = view.members.iter().any(|of| of.offer.is_some() && of.address == member.address);
     !waits && addresses.into_iter().any(is_there)
 }

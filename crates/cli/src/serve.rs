@@ -144,8 +144,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "snapshots")]
     fresh: bool,
     /// Be a node of the cluster of --cluster, under this name: its primary, or a copy that goes on in the
-    /// primary's place. `kelix cluster start` starts several. With --wal it keeps in that directory, which is its
-    /// own, what it has; with --durable commit writes are answered when they are on the disks of all nodes in sync
+    /// primary's place. `kelix cluster start` starts several. With --wal it keeps in that directory, which is
+    /// its own, what it has; with --durable commit writes are answered when they are on the disks of all
+    /// nodes in sync
     #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "snapshots", "until", "rdma", "take_over"])]
     node: Option<String>,
     /// How long the primary of the cluster may say nothing before another node goes on in its place [default:

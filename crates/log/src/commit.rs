@@ -227,8 +227,8 @@ impl LogControl {
         full_fence();
     }
 
-    /// One of several other threads that take records begins to sleep until it is woken. It looks at the streams
-    /// once more before it sleeps.
+    /// One of several other threads that take records begins to sleep until it is woken. It looks at the
+    /// streams once more before it sleeps.
     pub fn begin_sleep(&self) {
         self.words.words().add(SLEEPERS, 1);
         // SYNC: as in `LogControl::announce`.

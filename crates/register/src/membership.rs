@@ -61,7 +61,8 @@ impl Membership {
         Ok(!one_lives && self.look()?.is_some_and(|now| now.number == view.number))
     }
 
-    /// Names this member before it is put among those in sync, or with what it offers where there is no primary.
+    /// Names this member before it is put among those in sync, or with what it offers where there is no
+    /// primary.
     pub fn join(&self, own: &Member) -> Result<()> {
         let joined = self.change(|view| {
             let view = view.filter(|view| view.member(own.boot) != Some(own))?;
@@ -76,8 +77,8 @@ impl Membership {
         joined.map(drop)
     }
 
-    /// Has this member be primary with what it offers, alone, in this term or a later one, where the view `seen` says
-    /// that it may. `None`: that view is not in force any more.
+    /// Has this member be primary with what it offers, alone, in this term or a later one, where the view
+    /// `seen` says that it may. `None`: that view is not in force any more.
     pub fn recover(&self, seen: &View, term: u64) -> Result<Option<View>> {
         let (is_chosen, view) = self.change(|view| {
             let view = view.filter(|view| view.number == seen.number && view.recovers(self.boot))?;

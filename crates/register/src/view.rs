@@ -98,8 +98,8 @@ pub struct View {
     /// What their logs are good for.
     #[serde(default, skip_serializing_if = "Durable::is_off")]
     pub durable: Durable,
-    /// The boot number of the member in sync to which the primary is to hand over; or of one that waits, which is to
-    /// go on with what it offers, since an operator accepts that more is lost.
+    /// The boot number of the member in sync to which the primary is to hand over; or of one that waits,
+    /// which is to go on with what it offers, since an operator accepts that more is lost.
     pub successor: Option<u64>,
     /// The boot numbers of members that are to end in good order: a primary hands over before.
     pub leaving: Vec<u64>,
@@ -147,9 +147,10 @@ impl View {
         self.member(self.primary)
     }
 
-    /// Whether a member that waits for a primary is to go on with what it offers, where no member lives that is in
-    /// sync. What counted is on every disk that was in sync with `commit`. With `lazy` any may lack what was written
-    /// last, so all have to be there, and the one goes on that has most. And whichever an operator has named.
+    /// Whether a member that waits for a primary is to go on with what it offers, where no member lives that
+    /// is in sync. What counted is on every disk that was in sync with `commit`. With `lazy` any may lack
+    /// what was written last, so all have to be there, and the one goes on that has most. And whichever an
+    /// operator has named.
     pub fn recovers(&self, own: u64) -> bool {
         let offer = |member: &Member| Some((member.offer?, member.boot));
         let Some((offered, _)) = self.member(own).and_then(offer) else { return false };
@@ -161,16 +162,23 @@ impl View {
             Durable::Off => false,
             Durable::Commit => was_in_sync(&offered),
             Durable::Lazy => {
-                let offers = || self.members.iter().filter_map(offer).filter(|(of, _)| was_in_sync(of));
-                let are_all = self.in_sync.iter().all(|boot| offers().any(|(offer, _)| offer.of == *boot));
-                let best = offers().max_by_key(|(offer, boot)| (offer.records, *boot));
-                are_all && best.is_some_and(|(_, boot)| boot == own)
+                let offers = self.members.iter().filter_map(offer).filter(|(of, _)| was_in_sync(of));
+                let best = offers.max_by_key(|(offer, boot)| (offer.records, *boot));
+                self.missing().next().is_none() && best.is_some_and(|(_, boot)| boot == own)
             }
         }
     }
 
-    /// The member that an operator would have go on who accepts a loss: one that was in sync, before others, and
-    /// then that which offers most. `None`: nobody waits.
+    /// Members in sync whose logs nobody offers who waits for a primary.
+    pub fn missing(&self) -> impl Iterator<Item = &Member> {
+        let is_offered =
+            |boot: u64| self.members.iter().any(|of| of.offer.is_some_and(|offer| offer.of == boot));
+        let in_sync = self.in_sync.iter().filter_map(|boot| self.member(*boot));
+        in_sync.filter(move |member| !is_offered(member.boot))
+    }
+
+    /// The member that an operator would have go on who accepts a loss: one that was in sync, before others,
+    /// and then that which offers most. `None`: nobody waits.
     pub fn best_offer(&self) -> Option<(&Member, Offer)> {
         let waits = self.members.iter().filter_map(|member| Some((member, member.offer?)));
         waits.max_by_key(|(member, offer)| (self.in_sync.contains(&offer.of), offer.records, member.boot))
@@ -293,8 +301,8 @@ mod tests {
         assert_eq!(View { number: 3, proposal: 1, ..next }, view);
     }
 
-    /// With logs that count any disk that was in sync will do; with others all have to be there, and the one with
-    /// most goes on; and an operator may name any that waits.
+    /// With logs that count any disk that was in sync will do; with others all have to be there, and the one
+    /// with most goes on; and an operator may name any that waits.
     #[test]
     fn whoever_recovers_has_what_counted() {
         let offering = |durable, offers: &[(u64, u64, u64)]| {

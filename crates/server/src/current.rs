@@ -125,7 +125,8 @@ impl Serving {
         let Serving { shared, stop } = self;
         shared.authority.begin();
         shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
-        // What is in the store goes on in the next server. A node of a cluster has its log, and is waited for.
+        // What is in the store goes on in the next server. A node of a cluster has its log, and is waited
+        // for.
         let takes = shared.authority.in_force() && shared.node.is_none();
         if let Some(snapshots) = shared.snapshots.as_ref().filter(|_| takes) {
             shared.kept.get_or_init(|| snapshots.take(true).is_ok());

@@ -127,7 +127,7 @@ pub(crate) struct LogFiles {
 
 /// What the thread that writes begins with: streams with the numbers of their shards, in the order of the
 /// log.
-type Streams = (LogWriter, Vec<(usize, Feed)>);
+pub(crate) type Streams = (LogWriter, Vec<(usize, Feed)>);
 
 impl LogFiles {
     /// Opens the log of a store, which may have none yet.
@@ -276,8 +276,8 @@ pub(crate) struct ShardsLog {
 }
 
 impl ShardsLog {
-    /// Of shards whose changes count when replicas have them, and this server's own disk, if that counts; and where
-    /// nobody has to have them, at once.
+    /// Of shards whose changes count when replicas have them, and this server's own disk, if that counts; and
+    /// where nobody has to have them, at once.
     pub fn of_replicas(expected: usize, authority: &Authority, files: Option<Durability>) -> ShardsLog {
         let control = LogControl::fenced(term_in_force(&authority.page), authority.term);
         control.set_counts_at_once(expected == 0 && files != Some(Durability::Commit));
@@ -425,7 +425,12 @@ impl Wal {
         writer: LogWriter,
         ends: Vec<(usize, Feed)>,
     ) -> Result<()> {
-        let (handles, feeds) = ends.into_iter().unzip();
+        let (handles, feeds): (Vec<usize>, _) = ends.into_iter().unzip();
+        let namespaces = shared.namespaces.iter().enumerate();
+        let all: Vec<(usize, usize)> = namespaces
+            .flat_map(|(index, of)| (0..of.shards.len()).map(move |shard| (index, shard)))
+            .collect();
+        let shards = handles.iter().map(|handle| all[*handle]).collect();
         let (wal, shared) = (self.clone(), shared.clone());
         let run = move || {
             LogThread {
@@ -433,6 +438,7 @@ impl Wal {
                 shared,
                 writer,
                 handles,
+                shards,
                 feeds,
                 batch: Batch::default(),
                 unsynced: None,
@@ -520,8 +526,8 @@ impl Wal {
         }
     }
 
-    /// Where it ended, for whoever goes on with it. An error: it did not end in good order, or lacks some of these
-    /// records, the last one of each of its shards.
+    /// Where it ended, for whoever goes on with it. An error: it did not end in good order, or lacks some of
+    /// these records, the last one of each of its shards.
     pub fn ended_behind(&self, sequences: &[u64]) -> Result<Position> {
         let ended = self.ended.lock().expect("no panic under this lock").take();
         ended.filter(|position| position.sequences == sequences).ok_or_else(|| {
@@ -559,6 +565,8 @@ struct LogThread {
     /// Streams in the order of the log, and which of the server's shards they are of.
     feeds: Vec<Feed>,
     handles: Vec<usize>,
+    /// The same shards, each by its namespace and its number there.
+    shards: Vec<(usize, usize)>,
     batch: Batch,
     /// Since when something is written that is not synced.
     unsynced: Option<Instant>,
@@ -668,12 +676,8 @@ impl LogThread {
         if !self.wal.shards_log.counts_on_disk() {
             return;
         }
-        let namespaces = self.shared.namespaces.iter().enumerate();
-        let shards: Vec<(usize, usize)> = namespaces
-            .flat_map(|(index, of)| (0..of.shards.len()).map(move |shard| (index, shard)))
-            .collect();
-        let durable = self.feeds.iter().zip(&self.handles);
-        let durable = durable.map(|(feed, handle)| (shards[*handle], feed.log().committed()));
+        let durable = self.feeds.iter().zip(&self.shards);
+        let durable = durable.map(|(feed, shard)| (*shard, feed.log().committed()));
         replication.replicas.note_disk(&*self.shared, durable);
     }
 

@@ -381,8 +381,8 @@ impl Shard {
     /// stream, in this memory, where the log says so ([`LogControl::counts_at_once`]). Answers wait for that,
     /// and readers of the memory do, also for what is here already and does not count yet.
     ///
-    /// `on_disk`: what counts is on disks, too, so that writes may ask for that. Returns what tells all from the
-    /// beginning on, for who keeps a log.
+    /// `on_disk`: what counts is on disks, too, so that writes may ask for that. Returns what tells all from
+    /// the beginning on, for who keeps a log.
     pub fn replicate(&mut self, log: ShardLog, stream: StreamMemory, on_disk: bool) -> Reader {
         self.store.image.begin_commits_behind(log.committed(), self.sequence());
         self.recorder.begin_replication(&self.store, log.control(), stream);
@@ -390,8 +390,8 @@ impl Shard {
         self.recorder.follow(&self.store, Lag::Wait)
     }
 
-    /// A replica that is expected to go on behind what this shard began with: what tells it all from there on, and
-    /// holds that for it. Before the shard has done anything: nothing is sealed between two of these.
+    /// A replica that is expected to go on behind what this shard began with: what tells it all from there
+    /// on, and holds that for it. Before the shard has done anything: nothing is sealed between two of these.
     pub fn expect(&mut self, batches: &LogControl) -> (Gatherer, Reader) {
         self.recorder.begin_batches(batches);
         self.clients.held.begin_mirror();

@@ -47,8 +47,9 @@ impl Departure {
         let own = node.membership().boot;
         let is_told = self.note_told(node);
         let leaves = is_told || view.leaving.contains(&own);
-        // Whoever cannot keep what is written has another one go on, where there is one, and is read meanwhile.
-        let gives_up = !leaves && !node.takes_writes() && view.successor.is_none();
+        // A node that cannot keep what is written has another one go on, where there is one, and is read
+        // meanwhile.
+        let gives_up = !node.takes_writes();
         self.named = view.successor.map(|boot| match self.named {
             Some((named, since)) if named == boot => (boot, since),
             _ => (boot, Instant::now()),
@@ -64,7 +65,7 @@ impl Departure {
         if self.is_late() {
             return Ok(Next::Ends);
         }
-        if !leaves && !gives_up || view.successor.is_some() {
+        if !(leaves || gives_up) || view.successor.is_some() {
             return Ok(Next::Stays);
         }
         let lives = |boot: &u64| node.config.lives(view, *boot);

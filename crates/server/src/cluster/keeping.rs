@@ -6,7 +6,6 @@
 //! ```
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -28,8 +27,8 @@ use crate::wal::{LogFiles, Replayed};
 const BETWEEN_TRIES: Duration = Duration::from_secs(2);
 
 /// Watches over the copies of a node.
+#[derive(Default)]
 pub(super) struct Keeping {
-    copies: Arc<Copies>,
     /// Where the log of what is served is, once that can be begun with; and whether that is the only copy.
     kept: Option<PathBuf>,
     is_alone: bool,
@@ -39,21 +38,13 @@ pub(super) struct Keeping {
 }
 
 impl Keeping {
-    pub fn new(copies: Arc<Copies>) -> Keeping {
-        Keeping { copies, kept: None, is_alone: false, asked: None, tried: None }
-    }
-
-    pub fn copies(&self) -> &Arc<Copies> {
-        &self.copies
-    }
-
-    /// Sees to it that what is served can be begun with: then a replica says what it has. Older copies go when the
-    /// node is in sync: until then one of these may be all that is left of an instance that was.
-    pub fn look(&mut self, shared: &Shared, is_in_sync: bool) {
+    /// Sees to it that what is served can be begun with: then a replica says what it has. Older copies go
+    /// when the node is in sync: until then one of these may be all that is left of an instance that was.
+    pub fn look(&mut self, copies: &Copies, shared: &Shared, is_in_sync: bool) {
         let (Some(store), Some(snapshots)) = (&shared.store, &shared.snapshots) else { return };
         if self.kept.as_deref() == Some(store.path()) {
             if is_in_sync && !std::mem::replace(&mut self.is_alone, true) {
-                self.copies.keep_only(store.path());
+                copies.keep_only(store.path());
             }
             return;
         }
@@ -88,8 +79,8 @@ pub(super) fn begin(
     copies.begin(&config.server, &authority, &LogControl::new(), (namespaces, vec![0; shards]), &source)
 }
 
-/// What a replica has kept, for the primary that goes on with it, once all is on the disk that was taken up. An error:
-/// it is not.
+/// What a replica has kept, for the primary that goes on with it, once all is on the disk that was taken up.
+/// An error: some is not.
 pub(super) fn hand_on(shared: &Shared, attached: &[Attached], config: &ServerConfig) -> Result<Option<Kept>> {
     let (Some(wal), Some(store), Some(snapshots)) = (&shared.wal, &shared.store, &shared.snapshots) else {
         return Ok(None);

@@ -115,8 +115,8 @@ pub struct Node {
     current: Current,
     /// Where it is fed from while it is primary.
     reserved: Reserved,
-    /// What it keeps on its disk.
-    keeping: Option<Mutex<Keeping>>,
+    /// What the node keeps on its disk.
+    copies: Option<Arc<Copies>>,
     role: Mutex<Role>,
     /// It is to end in good order.
     leaves: Arc<AtomicBool>,
@@ -191,7 +191,7 @@ impl NodeConfig {
         self.hosts.is_some() || self.directory.lives(view, boot)
     }
 
-    /// What its logs are good for.
+    /// What the node's log is good for.
     fn durable(&self) -> Durable {
         match self.server.wal.as_ref().map(|wal| wal.durability) {
             None => Durable::Off,
@@ -312,25 +312,22 @@ impl Node {
             if !std::mem::replace(&mut said, true) {
                 warn!(%error, primary = primary.node, "the primary cannot be followed yet; trying on");
             }
-            if let Some(server) = recovery.look((&config, &token), (&status, &own), &reserved, have_ended)? {
+            if let Some(server) =
+                recovery.look((&config, &token), (&status, &own), &reserved, (&view, have_ended))?
+            {
                 break (server, Role::Primary);
             }
             std::thread::sleep(BETWEEN_TRIES);
         };
         let (current, role) = (server.current.clone(), Mutex::new(role));
         let leaves = Arc::default();
-        let keeping = copies.map(|copies| Mutex::new(Keeping::new(copies)));
-        let node = Node { config, status, current, reserved, keeping, role, leaves, _lock: lock };
+        let node = Node { config, status, current, reserved, copies, role, leaves, _lock: lock };
         info!(node = node.config.node, role = ?node.role(), "node started");
         Ok(node)
     }
 
     fn membership(&self) -> &Arc<Membership> {
         &self.status.membership
-    }
-
-    fn copies(&self) -> Option<Arc<Copies>> {
-        Some(self.keeping.as_ref()?.lock().expect("no panic under this lock").copies().clone())
     }
 
     /// The role of the node now.
@@ -361,7 +358,7 @@ impl Node {
     pub fn run(&self, mut promoted: impl FnMut()) -> Result<NodeEnded> {
         let (mut silence, mut looked, mut said) = (Silence::default(), Instant::now(), false);
         let mut asked = None;
-        let mut departure = Departure::default();
+        let (mut departure, mut keeping) = (Departure::default(), Keeping::default());
         loop {
             std::thread::sleep(ROUND);
             if self.current.ends() {
@@ -387,10 +384,9 @@ impl Node {
             };
             said = false;
             let Some(view) = view else { continue };
-            if let Some(keeping) = &self.keeping {
+            if let Some(copies) = &self.copies {
                 let is_in_sync = view.is_in_sync(self.membership().boot);
-                let shared = self.current.get().shared;
-                keeping.lock().expect("no panic under this lock").look(&shared, is_in_sync);
+                keeping.look(copies, &self.current.get().shared, is_in_sync);
             }
             let role = self.role.lock().expect("no panic under this lock").clone();
             let departs = match role {
@@ -540,7 +536,7 @@ impl Node {
         }
         let Some(primary) = view.primary_member() else { return Ok(false) };
         let token = self.config.token()?;
-        let config = self.config.replica_config(&token, primary, (&self.status, self.copies().as_ref()));
+        let config = self.config.replica_config(&token, primary, (&self.status, self.copies.as_ref()));
         let Some(config) = config.mirror else { return Ok(false) };
         match mirror::follow_chosen(&config, namespaces) {
             Ok(()) => {

@@ -21,7 +21,6 @@ use crate::mirror::copies::{Kept, Source};
 use crate::mirror::{Attached, Backlog};
 use crate::namespace::NamespaceConfig;
 use crate::server::{Beginning, Prepared, ServerConfig, Shared, begin, check_access, random_u64};
-use crate::snapshots::Snapshots;
 use crate::wal::{Layout, Replayed, ShardsLog};
 
 /// What a replica has, for the server that goes on with it.
@@ -73,12 +72,7 @@ impl Past {
 
     /// `attached` is of the namespaces that are configured, in their order.
     fn of(attached: Vec<Attached>, namespaces: &[NamespaceConfig]) -> Result<Past> {
-        let described = attached.iter().map(|of| NamespaceDescription {
-            name: of.name.clone(),
-            hash_seed: of.view.hash_seed,
-            shards: of.view.shards(),
-        });
-        let described: Vec<NamespaceDescription> = described.collect();
+        let described: Vec<NamespaceDescription> = attached.iter().map(Attached::describe).collect();
         check_namespaces(&described, namespaces)?;
         let mut replayed = Replayed::nothing(Layout(described), Position::default());
         let lives = attached.iter().map(|of| of.life).collect();
@@ -95,7 +89,8 @@ impl Past {
     }
 }
 
-/// Does everything that the start of a primary may fail at, with what it begins with, and what is kept on its disk.
+/// Does everything that the start of a primary may fail at, with what it begins with, and what is kept on its
+/// disk.
 pub(super) fn prepare(
     config: &ServerConfig,
     status: &Arc<NodeStatus>,
@@ -142,20 +137,16 @@ pub(super) fn prepare(
     let mut replicas = replicas::Replication::new(of, view, served.len(), past, times_ns);
     let mut shared = Shared::of_namespaces(authority, served, (tcp, config.mirrors), batches);
     let (mut asked, mut writer) = (None, None);
-    if let Some(Kept { store, snapshots, log: mut files, replayed, begun }) = kept {
+    if let Some(mut kept) = kept {
         let boot = status.membership.boot;
         Source { lineage: boot, writes_go_to: tcp.map_or_else(String::new, |of| of.to_string()), boot }
-            .write(store.path())?;
-        store.write(&config.directory)?;
-        files.shards = log.clone();
-        let base_bytes = begun.map_or(0, |(_, bytes)| bytes);
-        let (wal, streams) = files.go_on(replayed, &shared.namespaces, (boot, base_bytes))?;
-        if log.counts_on_disk() {
-            replicas = replicas.with_disk(wal.committed(&shared.namespaces));
-        }
-        let (snapshots, received) = Snapshots::new(&snapshots, begun);
-        (shared.store, shared.wal, shared.snapshots) = (Some(store), Some(Arc::new(wal)), Some(snapshots));
+            .write(kept.store.path())?;
+        kept.log.shards = log.clone();
+        let (received, streams) = kept.go_on(&mut shared, &config.directory, boot)?;
         (asked, writer) = (Some(received), streams);
+    }
+    if let Some(wal) = shared.wal.as_ref().filter(|_| log.counts_on_disk()) {
+        replicas = replicas.with_disk(wal.committed(&shared.namespaces));
     }
     shared.replication = Some(Replication { replicas, waker: log.waker });
     shared.node = Some(status.clone());

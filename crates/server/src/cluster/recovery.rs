@@ -8,7 +8,8 @@
 //! ```
 //!
 //! 1. Whoever goes on is chosen by the register, and fences whoever was primary, as a replica in sync would
-//!    ([`View::recovers`]): a node with such a disk is as good as one. So nothing depends on that all are dead.
+//!    ([`View::recovers`]): a node with such a disk is as good as one. So nothing depends on that all are
+//!    dead.
 //! 2. With `commit` a replica that lives is waited for first: it has the memory, too.
 
 use std::path::PathBuf;
@@ -54,21 +55,21 @@ impl Recovery {
         Recovery { copies, since: None, offered: None, said: false }
     }
 
-    /// Goes on in the place of all who were in sync, if this node is to. `have_ended`: it is known that they have.
+    /// Goes on in the place of all who were in sync in a view, if this node is to. `have_ended`: these are
+    /// known to have ended.
     pub fn look(
         &mut self,
         (config, token): (&NodeConfig, &str),
         (status, own): (&Arc<NodeStatus>, &Member),
         reserved: &Reserved,
-        have_ended: bool,
+        (view, have_ended): (&View, bool),
     ) -> Result<Option<Server>> {
         let since = *self.since.get_or_insert_with(Instant::now);
         if !have_ended && since.elapsed() < OFFERS_AFTER {
             return Ok(None);
         }
-        let Some(view) = status.membership.look()? else { return Ok(None) };
         if self.offered.is_none() {
-            self.offered = Some(self.survey(&view)?);
+            self.offered = Some(self.survey(view)?);
         }
         let offer = self.offered.as_ref().expect("just surveyed").offer;
         let own = Member { offer: Some(offer), ..own.clone() };
@@ -147,18 +148,11 @@ impl Recovery {
         if std::mem::replace(&mut self.said, true) {
             return;
         }
-        let offers =
-            |boot: &u64| view.members.iter().any(|of| of.offer.is_some_and(|offer| offer.of == *boot));
-        let absent: Vec<&str> = view
-            .in_sync
-            .iter()
-            .filter(|boot| !offers(boot))
-            .filter_map(|boot| Some(&view.member(*boot)?.node[..]))
-            .collect();
+        let missing: Vec<&str> = view.missing().map(|member| &member.node[..]).collect();
         warn!(
             node = config.node,
             records = offer.records,
-            waits_for = absent.join(","),
+            waits_for = missing.join(","),
             "no primary answers: this node says what its disk has, and waits for those who were in sync; if they \
              are gone for good, `kelix cluster recover --accept-loss` has the best one go on"
         );

@@ -353,7 +353,8 @@ impl Feeding<'_> {
 
     /// The log behind a position, if the log reaches back to the position.
     fn log_behind(&self, position: Option<&StreamPosition>) -> Option<(Arc<Wal>, LogTail)> {
-        // A replica wants to know what clients were answered, too, which the log does not have from the beginning.
+        // A replica wants to know what clients were answered, too, which the log does not have from the
+        // beginning.
         let wal = self.shared.wal.as_ref().filter(|_| self.placing.is_none())?;
         let tail = wal.tail(&self.mirror.namespace, position?).unwrap_or_else(|error| {
             warn!(mirror = self.mirror.name, %error, "the log cannot be read: a mirror is given a copy");

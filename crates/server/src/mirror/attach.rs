@@ -10,6 +10,7 @@ use kelix_fabric::tcp::{FeedLink, Greeting};
 use kelix_fabric::verbs::{self, Offer, VerbsStream};
 use kelix_log::StreamMemory;
 use kelix_shard::replicas::Intake;
+use kelix_snapshot::NamespaceDescription;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
     Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURES_NEEDED, Frame, Purpose,
@@ -285,6 +286,12 @@ impl Attached {
         (self.lineage != 0).then_some(Past { life: None, position })
     }
 
+    /// The namespace, as snapshots and logs have it.
+    pub fn describe(&self) -> NamespaceDescription {
+        let (hash_seed, shards) = (self.view.hash_seed, self.view.shards());
+        NamespaceDescription { name: self.name.clone(), hash_seed, shards }
+    }
+
     /// Where the records are from.
     pub fn source(&self) -> Source {
         Source { lineage: self.lineage, writes_go_to: self.writes_go_to.clone(), boot: 0 }
@@ -325,7 +332,7 @@ impl Attached {
     pub fn receive(&mut self) -> Result<bool> {
         let Some(link) = &mut self.link else { return Ok(false) };
         link.flush();
-        if self.intake.is_log_behind() {
+        if !self.intake.flush_log() {
             // The primary waits for its answer, and does without this replica when that takes too long.
             return Ok(false);
         }

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! DIRECTORY/mirror          locked by the mirror that uses it
-//! DIRECTORY/copy-<number>/  what a server has with --wal, and "primary": where the records are from, and of a
-//!                           cluster's node which instance of the node wrote them
+//! DIRECTORY/copy-<number>/  what a server has with --wal, and "primary": where the records are from, and of
+//!                           a cluster's node which instance of the node wrote them
 //! ```
 //!
 //! A mirror that copies anew begins the next directory, and removes the one before when the new one has its
@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::authority::{Authority, Lock};
-use crate::server::{ServerConfig, random_u64};
-use crate::snapshots::{self, SnapshotConfig, begin_with};
+use crate::server::{ServerConfig, Shared, random_u64};
+use crate::snapshots::{self, Asked, SnapshotConfig, Snapshots, begin_with};
 use crate::store::{StoreDirectory, make_directory, replace_line};
-use crate::wal::{Layout, LogFiles, Replayed, begins_with_first};
+use crate::wal::{Layout, LogFiles, Replayed, Streams, begins_with_first};
 
 const LOCK: &str = "mirror";
 const PRIMARY: &str = "primary";
@@ -54,6 +54,20 @@ pub(crate) struct Kept {
     pub replayed: Replayed,
     /// When its newest snapshot was made, and how long that is.
     pub begun: Option<(SystemTime, u64)>,
+}
+
+impl Kept {
+    /// Has a server go on with that, once it takes possession of its run directory: what its snapshots are
+    /// asked by, and what the log's thread begins with. `life`: the number of the log's next lineage.
+    pub fn go_on(self, shared: &mut Shared, run: &Path, life: u64) -> Result<(Asked, Option<Streams>)> {
+        let Kept { store, snapshots, log, replayed, begun } = self;
+        store.write(run)?;
+        let base_bytes = begun.map_or(0, |(_, bytes)| bytes);
+        let (wal, streams) = log.go_on(replayed, &shared.namespaces, (life, base_bytes))?;
+        let (snapshots, asked) = Snapshots::new(&snapshots, begun);
+        (shared.store, shared.wal, shared.snapshots) = (Some(store), Some(Arc::new(wal)), Some(snapshots));
+        Ok((asked, streams))
+    }
 }
 
 /// Where the records of a copy are from.

@@ -34,7 +34,6 @@ use kelix_image::{Header, ImageConfig, SegmentSource};
 use kelix_log::LogControl;
 use kelix_log::files::Feed;
 use kelix_shard::{Durability, Shard, ShardConfig};
-use kelix_snapshot::NamespaceDescription;
 use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::StreamPosition;
@@ -47,7 +46,6 @@ use crate::listening::Reserved;
 use crate::namespace::{Mirrored, Namespace, first_incarnation};
 use crate::server::{Prepared, ServerConfig, Shared, check_access, random_u64};
 use crate::shard_thread::{LoggedSegments, News, ShardHandle, ShardThread};
-use crate::snapshots::Snapshots;
 use crate::store::term_of_clock;
 use crate::wal::ShardsLog;
 use attach::{Joined, Past, Resumed};
@@ -223,11 +221,7 @@ fn keep(
     batches: LogControl,
 ) -> Result<Copy> {
     let Some(copies) = copies else { return Ok(Copy { followed, kept: None, batches }) };
-    let namespaces = followed.iter().map(|of| NamespaceDescription {
-        name: of.name.clone(),
-        hash_seed: of.view.hash_seed,
-        shards: of.view.shards(),
-    });
+    let namespaces = followed.iter().map(Attached::describe);
     let sequences = followed.iter().flat_map(|of| of.intake.applied()).collect();
     let replica = config.mirror.as_ref().and_then(|mirror| mirror.replica.as_ref());
     let boot = replica.map_or(0, |replica| replica.status.boot());
@@ -409,12 +403,8 @@ fn prepare_with(
     let replica = config.mirror.as_ref().and_then(|mirror| mirror.replica.as_ref());
     shared.node = replica.map(|replica| replica.status.clone());
     let (mut asked, mut writer) = (None, None);
-    if let Some(Kept { store, snapshots, log, replayed, begun }) = kept {
-        store.write(&config.directory)?;
-        let base_bytes = begun.map_or(0, |(_, bytes)| bytes);
-        let (wal, streams) = log.go_on(replayed, &shared.namespaces, (random_u64()?, base_bytes))?;
-        let (snapshots, received) = Snapshots::new(&snapshots, begun);
-        (shared.store, shared.wal, shared.snapshots) = (Some(store), Some(Arc::new(wal)), Some(snapshots));
+    if let Some(kept) = kept {
+        let (received, streams) = kept.go_on(&mut shared, &config.directory, random_u64()?)?;
         (asked, writer) = (Some(received), streams);
     }
     let shared = Arc::new(shared);

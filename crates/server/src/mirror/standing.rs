@@ -94,7 +94,7 @@ impl Standing {
         self.is_kept.load(Ordering::Acquire)
     }
 
-    /// It could.
+    /// What is here could be gone on with from this disk from now on.
     pub fn note_kept(&self) {
         self.is_kept.store(true, Ordering::Release);
     }

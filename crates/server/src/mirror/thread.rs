@@ -200,7 +200,7 @@ impl MirrorThread {
     /// Has whoever writes the log take all that came. An error: not in time.
     fn flush_log(&mut self) -> Result<()> {
         let began = Instant::now();
-        while self.attached.intake.is_log_behind() {
+        while !self.attached.intake.flush_log() {
             self.shards[0].wake_log(true);
             if began.elapsed() > ANSWER {
                 let context = "the log of this replica does not take what came of the primary";

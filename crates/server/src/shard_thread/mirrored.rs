@@ -31,7 +31,8 @@ impl ShardThread {
         self.shard.apply(record, now_ns)
     }
 
-    /// Wakes whoever writes the log, if nobody else does for long; or at once, where somebody waits for the disk.
+    /// Wakes whoever writes the log, if nobody else does for long; or at once, where somebody waits for the
+    /// disk.
     pub fn wake_log(&self, waits: bool) {
         if let Some(log) = &self.log {
             // SYNC: between what was pushed and the load: the thread looks at the streams once more behind its

@@ -133,8 +133,9 @@ impl<S> Intake<S> {
         self.backlogs.take().unwrap_or_default()
     }
 
-    /// Of a replica whose disk keeps what comes from now on, in batches of this control, before it counts. `counts`:
-    /// the primary is told of what the disk has. Returns, of each shard, what whoever writes the log takes of.
+    /// Of a replica whose disk keeps what comes from now on, in batches of this control, before it counts.
+    /// `counts`: the primary is told of what the disk has. Returns, of each shard, what whoever writes the
+    /// log takes of.
     pub fn keep_log(&mut self, batches: &LogControl, counts: bool) -> Result<Vec<(Reader, ShardLog)>> {
         let of = |(shard, part): (usize, &Part<S>)| {
             let end = part.shadow.as_ref().expect("shards that are here").follower.end();
@@ -152,14 +153,14 @@ impl<S> Intake<S> {
         self.receipts.is_some()
     }
 
-    /// Gives whoever writes the log more of what came, if there is room for it. `true`: there is not for all, so
-    /// that nothing more is to be taken in.
-    pub fn is_log_behind(&mut self) -> bool {
+    /// Gives whoever writes the log more of what came, if some has found no room yet. `false`: there still is
+    /// no room for all, so that nothing more is to be taken in.
+    pub fn flush_log(&mut self) -> bool {
         let Some(receipts) = self.receipts.as_mut().filter(|receipts| receipts.is_behind()) else {
-            return false;
+            return true;
         };
         receipts.flush();
-        receipts.is_behind()
+        !receipts.is_behind()
     }
 
     /// Of shards whose memory is there already.

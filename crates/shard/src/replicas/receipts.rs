@@ -1,18 +1,18 @@
-//! What a replica has its own disk keep: the records that came before each question of its primary, before they
-//! count.
+//! What a replica has its own disk keep: the records that came before each question of its primary, before
+//! they count.
 //!
 //! ```text
-//! records of a feed -> came -> a question says up to where -> the stream of whoever writes the log -> on the disk
-//!                                                                                                     -> answered
+//! records of a feed -> came -> a question says up to where -> the stream of whoever writes the log
+//!                                                           -> on the disk -> answered
 //! ```
 //!
 //! 1. What the disk has is what this replica would go on with: all that came before the last question
-//!    ([`super::Intake::take_over`]). So the log goes on where another primary is followed, or where this replica is
-//!    chosen, and whoever begins with it has what the primary counted on.
+//!    ([`super::Intake::take_over`]). So the log goes on where another primary is followed, or where this
+//!    replica is chosen, and whoever begins with it has what the primary counted on.
 //! 2. A question is where no record lacks its causes, so batches are gathered between two of them
 //!    ([`LogControl::begin_retelling`]).
-//! 3. Where what the disk has counts (`--durable commit`), a question is answered when all before it is on the
-//!    disk.
+//! 3. Where what the disk has counts (`--durable commit`), a question is answered when all before it is on
+//!    the disk.
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ use kelix_wire::feed::FeedPlacing;
 
 use crate::recorder::STREAM_WORDS;
 
-/// Questions that may wait for the disk: some times those that a primary asks in the time in which it waits for
-/// the answer.
+/// Questions that may wait for the disk: some times those that a primary asks in the time in which it waits
+/// for the answer.
 const ASKED_MAX: usize = 1 << 16;
 
 /// What came of one shard, and what whoever writes the log takes.
@@ -47,8 +47,8 @@ pub(super) struct Receipts {
 }
 
 impl Receipts {
-    /// Of shards that have these ends, behind which this came already. Also returns, of each, what whoever writes
-    /// the log takes of.
+    /// Of shards that have these ends, behind which this came already. Also returns, of each, what whoever
+    /// writes the log takes of.
     pub fn begin(
         (batches, counts): (&LogControl, bool),
         shards: impl Iterator<Item = (Committed, Vec<u64>)>,
@@ -195,8 +195,8 @@ mod tests {
         }
     }
 
-    /// What came before a question is written, and nothing behind it; and the question is answered when that is on
-    /// the disk.
+    /// What came before a question is written, and nothing behind it; and the question is answered when that
+    /// is on the disk.
     #[test]
     fn a_question_is_answered_when_all_before_it_is_on_the_disk() {
         let mut kept = Kept::begin(true, record(1));
@@ -223,8 +223,8 @@ mod tests {
         assert_eq!(kept.write(), [1, 0]);
     }
 
-    /// What came behind the last question of a primary that has died is not written: the next one may never have had
-    /// it, and tells it again if it has.
+    /// What came behind the last question of a primary that has died is not written: the next one may never
+    /// have had it, and tells it again if it has.
     #[test]
     fn what_no_question_has_asked_for_is_forgotten_with_its_primary() {
         let mut kept = Kept::begin(true, Vec::new());

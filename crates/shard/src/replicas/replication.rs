@@ -15,10 +15,9 @@
 //!    then nothing counts of what it has itself ([`counts_at_first`]): they may lack some of it, and be
 //!    chosen next.
 //! 3. A replica that is put into the view has all that was committed before it was required
-//!    ([`Replication::cover`]).
-//!    Where the members of the cluster keep logs that count (`--durable commit`), a replica says that it has what
-//!    its disk has, and this server's own disk counts as a member that is always required
-//!    ([`Replication::note_disk`]). Nothing counts at once then.
+//!    ([`Replication::cover`]). Where the members of the cluster keep logs that count (`--durable commit`), a
+//!    replica says that it has what its disk has, and this server's own disk counts as a member that is
+//!    always required ([`Replication::note_disk`]). Nothing counts at once then.
 //! 4. With fewer in sync than the view asks for nothing counts, and no write is accepted: what was written before
 //!    waits for another replica ([`Replication::judge`]).
 
