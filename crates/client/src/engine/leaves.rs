@@ -20,8 +20,6 @@ use crate::transport::Path;
 const LEAVES_AT_ONCE: u64 = 24;
 /// Keys that a leaf has, or more, as a rule.
 const LEAF_KEYS: u64 = 8;
-/// How often leaves are READ once more because they are younger than what led to them.
-const YOUNG_MAX: usize = 3;
 
 /// What pages are read into, used again from page to page.
 #[derive(Default)]
@@ -110,6 +108,7 @@ impl Engine {
             }
             if items.ends.len() < wanted.len() {
                 cursor.in_vain += 1;
+                self.transport.total.retries += 1;
                 cursor.hint = Hint::default();
                 passed = items.ends.len().checked_sub(1).map(|last| wanted[last][0]);
             }
@@ -145,6 +144,7 @@ impl Engine {
         page.entries = entries;
         if !all || !page.holds(table, &lower) {
             cursor.in_vain += 1;
+            self.transport.total.retries += 1;
             cursor.hint = Hint::default();
             return Ok(true);
         }
@@ -359,7 +359,7 @@ impl Engine {
         key: &[u8],
         (words, page): (&mut Items, &mut Page),
     ) -> Result<bool> {
-        for _ in 0..YOUNG_MAX {
+        for _ in 0..READ_RETRIES_MAX {
             let seen = self.transport.reader(shard).ordered.seen();
             words.clear();
             for _ in places {
@@ -374,6 +374,12 @@ impl Engine {
             };
             let leaves = words.iter().map(|words| words.first_chunk().expect("a leaf"));
             let mut run: Vec<&LeafWords> = leaves.take_while(is_valid).collect();
+            // A reader that stood still learns nothing of the leaves, and nothing against what led there.
+            if sampled.after - sampled.before > window && sampled.term == reader.term {
+                mark!("leaves of a scan were READ too late");
+                self.transport.total.retries += 1;
+                continue;
+            }
             // What is younger than all that was seen before may be older than its guardian
             // (docs/read-rule.md, "Models").
             let youngest = run.iter().map(|leaf| Guardian(leaf[0]).incarnation().0).max();

@@ -2,6 +2,7 @@
 
 use kelix_fabric::RemoteMemory;
 use kelix_index::{LeafHeader, key_word, slot_word, tag_of_number, tag_of_string};
+use kelix_types::limits::READ_RETRIES_MAX;
 use kelix_types::{Location, mark};
 
 use super::{Landing, ReadOp, ShardReader, State, Step, Verdict, judge};
@@ -51,6 +52,9 @@ impl ReadOp {
         if verdict == Verdict::Superseded {
             return Step::Superseded;
         }
+        if verdict == Verdict::Invalid && header.guardian().is_live() {
+            return self.look_again(fabric, shard, look);
+        }
         let live = verdict == Verdict::Valid && header.table() == self.table;
         let is_it = live && (!numbers || header.holds_number(key_word(key, 0)));
         let incarnation = header.guardian().incarnation();
@@ -79,6 +83,22 @@ impl ReadOp {
             return Step::Ask;
         };
         self.post_look(fabric, shard, Look::Leaf { index, guess, further: further + 1, place });
+        Step::Pending
+    }
+
+    /// READs a leaf again that took longer than the window: a reader that stood still learns nothing of the
+    /// leaf, and nothing against what led there. A guardian does not vouch for a leaf's words as for an
+    /// item's, since slots of a live leaf are used again.
+    #[cold]
+    #[inline(never)]
+    fn look_again<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, look: Look) -> Step {
+        self.spent.retries += 1;
+        if self.spent.retries > READ_RETRIES_MAX {
+            mark!("READ given up");
+            return Step::Ask;
+        }
+        mark!("leaf of a late READ looked at again");
+        self.post_look(fabric, shard, look);
         Step::Pending
     }
 
