@@ -116,7 +116,7 @@ test-durability: toolchain ## kill servers that write a log, and cut the power o
 	@echo "== servers that are killed, disks whose power is cut"
 	@scripts/test-durability
 
-test-verbs: toolchain ## run the verbs tests in virtual machines with Soft-RoCE
+test-verbs: test-tools toolchain ## run the verbs tests in virtual machines with Soft-RoCE
 	@echo "== verbs"
 	@scripts/test-verbs
 

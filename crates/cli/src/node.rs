@@ -69,11 +69,17 @@ pub(crate) fn run(
         register_conditional_shutdown(*signal, 0, is_alone.clone())
             .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
     }
-    let fabric = match context.fabric {
-        None | Some(FabricChoice::Shm) => None,
-        Some(FabricChoice::Tcp) => Some(FeedFabric::Tcp),
-        Some(FabricChoice::Verbs) => {
-            let context = "--fabric verbs: nodes of a cluster are on one host, and follow over shm or tcp";
+    let fabric = match (context.fabric, &hosts) {
+        (None, _) | (Some(FabricChoice::Shm), None) => None,
+        (Some(FabricChoice::Tcp), _) => Some(FeedFabric::Tcp),
+        (Some(FabricChoice::Verbs), Some(_)) => Some(FeedFabric::Verbs),
+        (Some(FabricChoice::Verbs), None) => {
+            let context =
+                "--fabric verbs: nodes without --zookeeper are on one host, and follow over shm or tcp";
+            return Err(Failure::usage("serve", context));
+        }
+        (Some(FabricChoice::Shm), Some(_)) => {
+            let context = "--fabric shm: nodes on several hosts follow over verbs or tcp";
             return Err(Failure::usage("serve", context));
         }
     };

@@ -147,7 +147,7 @@ pub(crate) struct ServeArgs {
     /// primary's place. `kelix cluster start` starts several. With --wal it keeps in that directory, which is
     /// its own, what it has; with --durable commit writes are answered when they are on the disks of all
     /// nodes in sync
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "snapshots", "until", "rdma", "take_over"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mirror_of", "snapshots", "until", "take_over"])]
     node: Option<String>,
     /// How long the primary of the cluster may say nothing before another node goes on in its place [default:
     /// 500ms]
@@ -189,8 +189,8 @@ fn hosts(
     let cluster = &named(context);
     let Some(zookeeper) = args.register.options_of(cluster, node)? else {
         if args.listen.is_some() || args.tokens.is_some() {
-            let context =
-                "a node without --zookeeper is on one host with all others: leave out --listen and --tokens";
+            let context = "a node without --zookeeper is on one host with all others: leave out --listen, --rdma and \
+                           --tokens";
             return Err(Failure::usage("serve", context));
         }
         return Ok(None);
@@ -212,7 +212,8 @@ fn hosts(
         return Err(Failure::usage("serve", format!("--advertise {advertised} is no HOST:PORT")));
     }
     let tokens = server.tokens.clone();
-    Ok(Some(HostsConfig { zookeeper, lease, listen, advertise, token, tokens, tls }))
+    let rdma_address = context.rdma_address;
+    Ok(Some(HostsConfig { zookeeper, lease, listen, rdma_address, advertise, token, tokens, tls }))
 }
 
 /// When a write is answered.

@@ -130,7 +130,7 @@ pub enum ReadState {
     Done(Sampled),
     /// The place is in no segment known here; the map may be old.
     Outside,
-    /// The connection is gone, and so is the READ.
+    /// The READ is gone with its connection, or nobody can tell whose the words were.
     Broken,
 }
 

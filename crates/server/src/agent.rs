@@ -56,6 +56,9 @@ struct Ending {
     passed_on: AtomicBool,
     /// The shards have ended, so the agent is to end too.
     ends: AtomicBool,
+    /// Nobody is to read over verbs any more, and nobody does.
+    closes_verbs: AtomicBool,
+    verbs_closed: AtomicBool,
 }
 
 impl AgentHandle {
@@ -113,6 +116,18 @@ impl AgentHandle {
         while !self.ending.passed_on.load(Ordering::SeqCst) && began.elapsed() < PASSED_ON {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Has nobody read over verbs any more, who would believe for some time yet what this server has. `false`:
+    /// it is not known whether somebody does.
+    pub fn close_verbs(&self) -> bool {
+        self.ending.closes_verbs.store(true, Ordering::SeqCst);
+        self.bell.wake();
+        let began = Instant::now();
+        while !self.ending.verbs_closed.load(Ordering::SeqCst) && began.elapsed() < PASSED_ON {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.ending.verbs_closed.load(Ordering::SeqCst)
     }
 
     /// Tells the thread to end, now that the shards have, and waits for that.
@@ -174,6 +189,10 @@ impl AgentThread {
             }
             while let Ok((connection, why)) = self.ordered.try_recv() {
                 self.refuse(connection, why);
+            }
+            if ending.closes_verbs.load(Ordering::SeqCst) && !ending.verbs_closed.load(Ordering::SeqCst) {
+                self.verbs.iter_mut().for_each(|verbs| verbs.host.close());
+                ending.verbs_closed.store(true, Ordering::SeqCst);
             }
             self.serve_verbs(false);
             if self.agent.turn(&mut events) {

@@ -205,6 +205,15 @@ impl Authority {
         Ok(map_file(&file, AUTHORITY_BYTES, true)?.word(AUTHORITY_TERM))
     }
 
+    /// Whether the server that last had a run directory may have been read over verbs, by sessions that do not
+    /// look at its authority page.
+    pub fn was_read_over_verbs(directory: &RunDirectory) -> bool {
+        let page = File::open(directory.authority())
+            .ok()
+            .and_then(|file| map_file(&file, AUTHORITY_BYTES, false).ok());
+        page.is_none_or(|page| page.words().load_acquire(AUTHORITY_LEASED) != 0)
+    }
+
     /// What takes the directory over from this server in the same process: the lock is both one's.
     pub fn succeed(&self) -> Result<Authority> {
         let file = self.file.try_clone().map_err(|source| system("serve", &self.directory, source))?;
@@ -376,6 +385,11 @@ impl Authority {
     pub fn lease_left(&self) -> Option<Duration> {
         let until_ns = self.page.words().load_acquire(AUTHORITY_UNTIL);
         (until_ns != 0).then(|| Duration::from_nanos(until_ns.saturating_sub(host_clock_ns(false))))
+    }
+
+    /// The term of whoever has the run directory.
+    pub fn page_term(&self) -> u64 {
+        self.page.words().load_acquire(AUTHORITY_TERM)
     }
 
     /// Connects to this server's own socket.

@@ -83,6 +83,16 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// Where clients over verbs are taken, beside an address for TCP, whose port is that of those without one.
+    pub(crate) fn rdma_beside(&self, tcp: Option<SocketAddr>) -> Vec<SocketAddr> {
+        let port = tcp.map_or(0, |address| address.port());
+        let beside = |address: &SocketAddr| match address.port() {
+            0 => SocketAddr::new(address.ip(), port),
+            _ => *address,
+        };
+        self.rdma.iter().map(beside).collect()
+    }
+
     /// The default namespace and the others. An error: they cannot be served. Said before the directory is
     /// taken, so that a mistake ends no running server.
     pub(crate) fn all_namespaces(&self) -> Result<Vec<NamespaceConfig>> {
@@ -386,9 +396,7 @@ impl Server {
         let holder = authority.superseded();
         let reserved = config.listen.map(|address| Reserved::share(address, holder.as_ref())).transpose()?;
         let tcp = reserved.as_ref().map(Reserved::address);
-        let mut rdma = config.rdma.clone();
-        let port = tcp.map_or(0, |address| address.port());
-        rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
+        let rdma = config.rdma_beside(tcp);
         let seen = config.snapshots.as_ref().map(snapshots::newest).transpose()?.flatten();
         let mut kept = match (&config.snapshots, &store) {
             (Some(snapshots), Some(store)) => snapshots::readable(snapshots, store, &shapes, supersedes)?,
@@ -570,7 +578,7 @@ impl Prepared {
         if self.waits_for_devices() {
             // What a server of the same address holds is had when that has ended; what else may fail shows
             // now.
-            return VerbsThread::try_addresses(shared);
+            return VerbsThread::try_addresses(&shared.rdma);
         }
         self.start_agent()
     }

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kelix_fabric::shm::AUTHORITY_BYTES;
 use kelix_fabric::verbs::{Host, HostEvent, Remote};
-use kelix_image::Span;
+use kelix_image::words::full_fence;
+use kelix_image::{LeasedTerm, Span};
 use kelix_types::{Error, Result};
 use kelix_wire::control::{Frame, Place};
 use kelix_wire::{MAILBOX_BYTES, mailbox_word};
@@ -35,12 +37,16 @@ fn remote((address, rkey): Place) -> Remote {
     Remote { address, rkey }
 }
 
+fn cannot_serve(source: std::io::Error) -> Error {
+    Error::system("serve", "cannot serve over verbs; see what `kelix fabric` says", source)
+}
+
 impl VerbsThread {
-    /// Looks whether clients can be taken at the server's addresses of RDMA devices, at ports that nobody
-    /// has.
-    pub fn try_addresses(shared: &Arc<Shared>) -> Result<()> {
-        let any: Vec<SocketAddr> = shared.rdma.iter().map(|address| (address.ip(), 0).into()).collect();
-        VerbsThread::listen(shared, &any, 0).map(drop)
+    /// Looks whether clients can be taken at these addresses of RDMA devices, at ports that nobody has.
+    pub fn try_addresses(addresses: &[SocketAddr]) -> Result<()> {
+        let any: Vec<SocketAddr> = addresses.iter().map(|address| (address.ip(), 0).into()).collect();
+        let page = Span::private(AUTHORITY_BYTES);
+        Host::listen(&any, Vec::new(), page, LeasedTerm::NONE).map(drop).map_err(cannot_serve)
     }
 
     /// Takes clients at addresses of RDMA devices.
@@ -50,9 +56,7 @@ impl VerbsThread {
             namespaces.flat_map(|(number, of)| of.shards.iter().map(move |shard| shard.for_host(number)));
         let authority = &shared.authority;
         let host = Host::listen(addresses, shards.collect(), authority.page.clone(), authority.term);
-        let host = host.map_err(|source| {
-            Error::system("serve", "cannot serve over verbs; see what `kelix fabric` says", source)
-        })?;
+        let host = host.map_err(cannot_serve)?;
         info!(addresses = ?host.addresses(), "serving over verbs");
         Ok(VerbsThread { host, server, looked: Instant::now(), news: Vec::new() })
     }
@@ -93,6 +97,14 @@ impl VerbsThread {
                     warn!(client = number, %error, "a client cannot be served over verbs");
                     error.to_string()
                 })
+            }
+            Frame::AskTerm => {
+                let authority = &shared.authority;
+                let left = authority.lease_left().unwrap_or_default();
+                // SYNC: what is left was known before it is looked whether another term is in force.
+                full_fence();
+                let left_ns = if authority.counts() { left.as_nanos() as u64 } else { 0 };
+                Ok(Some(Frame::Term { term: authority.page_term(), left_ns }))
             }
             Frame::AskSegments { shard } => {
                 let segments = self.host.segments(*number, usize::from(shard));
@@ -146,6 +158,7 @@ impl VerbsThread {
             |shard: &kelix_fabric::verbs::ShardCard| (place(shard.mailbox), place(shard.sleeps), shard.wakes);
         Ok(Frame::Joined {
             authority: place(card.authority),
+            leased: card.leased,
             epoch_ns: card.epoch_ns,
             shards: card.shards.iter().map(of_shard).collect(),
         })

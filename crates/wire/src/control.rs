@@ -6,7 +6,7 @@
 //! shard again, or for statistics. The connection stays open for as long as the session lives: its end is how
 //! each side learns of the other's death. Descriptors travel with the frames in the order named here.
 
-use kelix_fabric::tcp::{REFUSED, REGIONS_CHANGED};
+use kelix_fabric::tcp::{ASK_TERM, REFUSED, REGIONS_CHANGED, TERM};
 use kelix_types::limits::{NAMESPACE_BYTES_MAX, RING_ARCS, SHARDS_MAX};
 
 use crate::version::{SPOKEN, Versions};
@@ -91,9 +91,9 @@ pub enum Frame {
     /// Client: the ticket of a queue pair that is connected, its number there, and its mailbox for each
     /// shard.
     JoinLane { ticket: [u8; 16], seat: u32, mailboxes: Vec<Place> },
-    /// Server: where the authority stands, L of the read rule, and of each shard its mailbox, its sleep word
-    /// and what wakes it.
-    Joined { authority: Place, epoch_ns: u64, shards: Vec<(Place, Place, u32)> },
+    /// Server: where the authority stands, whether its term is in force by a lease, for which it is asked, L of
+    /// the read rule, and of each shard its mailbox, its sleep word and what wakes it.
+    Joined { authority: Place, leased: bool, epoch_ns: u64, shards: Vec<(Place, Place, u32)> },
     /// Server: first granule, length and place of each segment of a shard, the header page among them;
     /// whether these are all, or some cannot be read yet.
     Regions { shard: u16, version: u64, whole: bool, list: Vec<(u64, u64, Place)> },
@@ -101,6 +101,10 @@ pub enum Frame {
     LetGo { shard: u16, version: u64 },
     /// Server: segments came or went.
     RegionsChanged,
+    /// Client: which term is in force, and for how long?
+    AskTerm,
+    /// Server: the term, which is in force for so long from the question on; 0: it may be in force no more.
+    Term { term: u64, left_ns: u64 },
     /// Client: a snapshot is wanted, by the user whose the server is.
     TakeSnapshot,
     /// Server: it is there, or why not; JSON.
@@ -261,8 +265,9 @@ impl Frame {
                 mailboxes.iter().for_each(|mailbox| encode_place(&mut out, *mailbox));
                 13
             }
-            Frame::Joined { authority, epoch_ns, shards } => {
+            Frame::Joined { authority, leased, epoch_ns, shards } => {
                 encode_place(&mut out, *authority);
+                out.push(u8::from(*leased));
                 out.extend(epoch_ns.to_le_bytes());
                 for (mailbox, sleeps, wakes) in shards {
                     encode_place(&mut out, *mailbox);
@@ -288,6 +293,12 @@ impl Frame {
                 16
             }
             Frame::RegionsChanged => REGIONS_CHANGED,
+            Frame::AskTerm => ASK_TERM,
+            Frame::Term { term, left_ns } => {
+                out.extend(term.to_le_bytes());
+                out.extend(left_ns.to_le_bytes());
+                TERM
+            }
             Frame::TakeSnapshot => 18,
             Frame::Snapshot { text } => {
                 out.extend(text.as_bytes());
@@ -396,6 +407,7 @@ impl Frame {
             },
             14 => Frame::Joined {
                 authority: from.place()?,
+                leased: from.bool()?,
                 epoch_ns: from.u64()?,
                 shards: from.all(|from| Some((from.place()?, from.place()?, from.u32()?)))?,
             },
@@ -407,6 +419,8 @@ impl Frame {
             },
             16 => Frame::LetGo { shard: from.u16()?, version: from.u64()? },
             REGIONS_CHANGED => Frame::RegionsChanged,
+            ASK_TERM => Frame::AskTerm,
+            TERM => Frame::Term { term: from.u64()?, left_ns: from.u64()? },
             18 => Frame::TakeSnapshot,
             19 => Frame::Snapshot { text: String::from_utf8(from.rest()).ok()? },
             20 => {
@@ -471,10 +485,17 @@ mod tests {
             Frame::AskVerbs,
             Frame::Offer { server: 7, ticket: [9; 16], addresses: "192.0.2.1:7117 192.0.3.1:7117".into() },
             Frame::JoinLane { ticket: [9; 16], seat: 3, mailboxes: vec![(1 << 40, 5), (2 << 40, 6)] },
-            Frame::Joined { authority: (64, 1), epoch_ns: 25_000_000, shards: vec![((1, 2), (3, 4), 5)] },
+            Frame::Joined {
+                authority: (64, 1),
+                leased: true,
+                epoch_ns: 25_000_000,
+                shards: vec![((1, 2), (3, 4), 5)],
+            },
             Frame::Regions { shard: 1, version: 9, whole: true, list: vec![(0, 4096, (1 << 40, 7))] },
             Frame::LetGo { shard: 1, version: 9 },
             Frame::RegionsChanged,
+            Frame::AskTerm,
+            Frame::Term { term: 7, left_ns: 1_500_000_000 },
             Frame::TakeSnapshot,
             Frame::Snapshot { text: "{}".into() },
             Frame::Attach { copy_rate: 1 << 20, position: None, name: "web3".into() },
@@ -494,7 +515,7 @@ mod tests {
         for frame in all() {
             let (kind, bytes) = frame.encode();
             assert_eq!(Frame::decode(kind, &bytes).as_ref(), Some(&frame));
-            let fixed = matches!(frame.encode().0, 1..=3 | 5..=7 | 11 | 16..=17);
+            let fixed = matches!(frame.encode().0, 1..=3 | 5..=7 | 11 | 16..=17 | ASK_TERM | TERM);
             for cut in (0..bytes.len()).filter(|_| fixed) {
                 assert_eq!(Frame::decode(kind, &bytes[..cut]), None);
             }

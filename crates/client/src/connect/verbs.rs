@@ -58,7 +58,7 @@ pub(super) fn session(
     let mailboxes = joining.mailboxes().into_iter().map(|Remote { address, rkey }| (address, rkey));
     let join =
         Frame::JoinLane { ticket: joining.ticket(), seat: joining.number(), mailboxes: mailboxes.collect() };
-    let Frame::Joined { authority, epoch_ns, shards } = ask(&mut server, &join)? else {
+    let Frame::Joined { authority, leased, epoch_ns, shards } = ask(&mut server, &join)? else {
         return Err(protocol("the server did not say where its mailboxes are"));
     };
     if shards.len() != count {
@@ -70,8 +70,8 @@ pub(super) fn session(
         announce: mailbox_word::PEER_SLEEPS,
         wakes,
     });
-    let card =
-        ServerCard { term: of_server.term, authority: remote(authority), epoch_ns, shards: shards.collect() };
+    let (term, authority, shards) = (of_server.term, remote(authority), shards.collect());
+    let card = ServerCard { term, authority, leased, epoch_ns, shards };
     let mut endpoint = server.verbs_endpoint(joining, card)?;
     let peers: Vec<PeerId> = (0..count as u32).map(PeerId).collect();
     let mut asked = Asked::default();

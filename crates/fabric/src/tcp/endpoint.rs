@@ -114,7 +114,7 @@ impl Greeting {
     /// which its reader checks.
     pub fn ask(&mut self, kind: u16, bytes: &[u8]) -> Result<(u16, Vec<u8>)> {
         self.stream.control(kind, bytes);
-        self.stream.answer("connect", self.patience, |_| true)
+        self.stream.answer("connect", self.patience, |_, _| true)
     }
 
     /// The endpoint over verbs of a session that has told the server of its mailboxes, with what the server

@@ -45,6 +45,13 @@ pub const REFUSED: u16 = 9;
 /// Kind of the set-up frame that tells a session over verbs that segments came or went; it is sent unasked.
 pub const REGIONS_CHANGED: u16 = 17;
 
+/// Kind of the set-up frame by which a session over verbs asks a server with a lease for the term in force.
+pub const ASK_TERM: u16 = 24;
+
+/// Kind of the set-up frame that answers [`ASK_TERM`]: the term, and for how many nanoseconds from the question
+/// on it is in force for certain, 8 bytes each.
+pub const TERM: u16 = 25;
+
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
 pub use endpoint::{Greeting, TcpEndpoint};

@@ -415,19 +415,19 @@ impl Stream {
     }
 
     /// Sends what waits, and waits for the frame of the set-up conversation that answers it, which its kind
-    /// tells. `patience` is for [`PROGRESS_BYTES`] to move.
+    /// and its bytes tell. `patience` is for [`PROGRESS_BYTES`] to move.
     pub fn answer(
         &mut self,
         operation: &'static str,
         patience: Duration,
-        mut is_answer: impl FnMut(u16) -> bool,
+        mut is_answer: impl FnMut(u16, &[u8]) -> bool,
     ) -> Result<(u16, Vec<u8>), Error> {
         let (mut began, mut moved) = (Instant::now(), self.moved());
         loop {
             self.flush();
             self.fill();
             while let Some((kind, bytes)) = self.next_control() {
-                if is_answer(kind) {
+                if is_answer(kind, &bytes) {
                     return Ok((kind, bytes));
                 }
             }

@@ -14,8 +14,8 @@ use super::device::{Access, Region, Remote};
 use super::landing::{Buffer, Landing};
 use super::lane::{Lane, Seat, Work};
 use super::sender::Sender;
-use crate::tcp::REGIONS_CHANGED;
 use crate::tcp::stream::Stream;
+use crate::tcp::{ASK_TERM, REGIONS_CHANGED, TERM};
 use crate::{
     Broken, Clock, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Sampled, Waiter,
     WorkQueue, timespec,
@@ -24,6 +24,8 @@ use crate::{
 /// How long an authority that was read is in force: a successor waits for longer, by any clock (see the
 /// module's text).
 const LEASE_NS: u64 = AUTHORITY_LEASE_NS / 4 * 3;
+/// Between two questions for the term, while a server with a lease does not say that it is in force.
+const QUESTIONS_APART_NS: u64 = 10_000_000;
 /// Looks between two looks at the clock and the connection while nothing else happens.
 const LOOKS: u32 = 1024;
 /// The word of `control` that nobody looks at.
@@ -55,6 +57,8 @@ pub struct ServerCard {
     pub term: u64,
     /// The word with the term in force.
     pub authority: Remote,
+    /// Whether the term is in force by a lease: the word alone does not tell, and the server is asked.
+    pub leased: bool,
     /// L of the read rule, the least of all its shards.
     pub epoch_ns: u64,
     /// Its shards.
@@ -127,8 +131,11 @@ impl Joining {
             authority: server.authority,
             term: server.term,
             term_seen: server.term,
+            leased: server.leased,
             lease_until_ns: 0,
+            margin_ns: LEASE_NS / 2,
             renewal: None,
+            told_ns: None,
             judging: false,
             sleeps: 0,
             looks: 0,
@@ -194,6 +201,15 @@ enum Slot {
     Broken,
 }
 
+/// What is under way to learn the term in force.
+#[derive(Clone, Copy)]
+enum Renewal {
+    /// The READ of the authority of this number.
+    Read(u64),
+    /// A question over the connection beside.
+    Question,
+}
+
 /// One session's endpoint.
 pub struct VerbsEndpoint {
     sender: Sender<Memory>,
@@ -209,10 +225,15 @@ pub struct VerbsEndpoint {
     authority: Remote,
     term: u64,
     term_seen: u64,
-    /// Until when the term that was seen is certainly in force.
+    /// The server is asked for its term, which is in force by a lease.
+    leased: bool,
+    /// Until when the term that was seen is certainly in force, and how long before that it is renewed.
     lease_until_ns: u64,
-    /// The READ of the authority that is under way, and when it was posted.
-    renewal: Option<(u64, u64)>,
+    margin_ns: u64,
+    /// What will tell the term in force, and since when that is under way.
+    renewal: Option<(Renewal, u64)>,
+    /// When the server last answered for its term.
+    told_ns: Option<u64>,
     /// A READ that is done waits for it.
     judging: bool,
     /// Counts this side's sleeps.
@@ -243,9 +264,16 @@ impl VerbsEndpoint {
         self.stream.control(kind, bytes);
         self.owed += 1;
         let VerbsEndpoint { stream, owed, changes, .. } = self;
+        let mut told = None;
         // Answers to questions that were given up come first.
-        let answer =
-            stream.answer("ask the server", patience, |kind| take_note(kind, owed, changes) && *owed == 0);
+        let answer = stream.answer("ask the server", patience, |kind, bytes| match kind {
+            TERM => {
+                told = Some(bytes.to_vec());
+                false
+            }
+            _ => take_note(kind, owed, changes) && *owed == 0,
+        });
+        told.into_iter().for_each(|bytes| self.take_term(&bytes));
         if self.stream.over().is_some() {
             self.close();
         }
@@ -301,11 +329,38 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Has the authority read again, well before it has to be known again.
+    /// Has the authority read again, or the server asked, well before the term has to be known again.
     fn keep_lease(&mut self, now_ns: u64) {
-        if self.renewal.is_none() && now_ns + LEASE_NS / 2 > self.lease_until_ns && !self.is_over() {
+        if self.renewal.is_some() || now_ns + self.margin_ns <= self.lease_until_ns || self.is_over() {
+            return;
+        }
+        let renewal = if !self.leased {
             let lands = self.sender.memory.control.part(0, 1);
-            self.renewal = Some((self.sender.push(Work::Read, lands, self.authority), now_ns));
+            Renewal::Read(self.sender.push(Work::Read, lands, self.authority))
+        } else if self.may_ask(now_ns) {
+            self.stream.control(ASK_TERM, &[]);
+            self.stream.flush();
+            Renewal::Question
+        } else {
+            return;
+        };
+        self.renewal = Some((renewal, now_ns));
+    }
+
+    /// Takes the server's answer for its term, which holds from the question on: whatever the server knew was
+    /// so when it had the question. One that makes no sense says nothing.
+    fn take_term(&mut self, bytes: &[u8]) {
+        let Some((Renewal::Question, asked_ns)) = self.renewal else { return };
+        self.renewal = None;
+        self.told_ns = Some(self.now_ns());
+        self.unseen |= std::mem::take(&mut self.judging);
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        if let (Some(term), Some(left_ns)) = (word(0), word(8)) {
+            self.term_seen = term;
+            if left_ns > 0 {
+                self.lease_until_ns = asked_ns.saturating_add(left_ns);
+                self.margin_ns = left_ns / 2;
+            }
         }
     }
 
@@ -327,11 +382,13 @@ impl VerbsEndpoint {
             self.awaited.pop_front();
             self.unseen = true;
         }
-        if let Some((_, posted_ns)) = self.renewal.filter(|(number, _)| *number < done) {
-            self.term_seen = self.sender.memory.control.words().load(0);
-            self.lease_until_ns = posted_ns + LEASE_NS;
-            self.renewal = None;
-            self.unseen |= std::mem::take(&mut self.judging);
+        if let Some((Renewal::Read(number), posted_ns)) = self.renewal {
+            if number < done {
+                self.term_seen = self.sender.memory.control.words().load(0);
+                self.lease_until_ns = posted_ns + LEASE_NS;
+                self.renewal = None;
+                self.unseen |= std::mem::take(&mut self.judging);
+            }
         }
         self.wake_sleepers();
         let landing = &mut self.sender.memory.landing;
@@ -370,8 +427,11 @@ impl VerbsEndpoint {
         }
         self.stream.flush();
         self.stream.fill();
-        while let Some((kind, _)) = self.stream.next_control() {
-            take_note(kind, &mut self.owed, &mut self.changes);
+        while let Some((kind, bytes)) = self.stream.next_control() {
+            match kind {
+                TERM => self.take_term(&bytes),
+                _ => _ = take_note(kind, &mut self.owed, &mut self.changes),
+            }
         }
         if self.stream.over().is_some() {
             self.close();
@@ -440,6 +500,17 @@ impl VerbsEndpoint {
         }
     }
 
+    /// Whether the term in force will be known soon. `false`: a server with a lease has just not said that it
+    /// is in force, and it knows best whether what it has counts.
+    fn learns_term(&self) -> bool {
+        !self.leased || self.renewal.is_some() || self.may_ask(self.now_ns())
+    }
+
+    /// Whether the last answer for the term is so long ago that another one may say more.
+    fn may_ask(&self, now_ns: u64) -> bool {
+        self.told_ns.is_none_or(|told_ns| now_ns - told_ns >= QUESTIONS_APART_NS)
+    }
+
     /// The term in force at a time not later than now; `None`: it has to be read first.
     fn term_at(&self, at_ns: u64) -> Option<u64> {
         (self.term_seen != self.term || at_ns < self.lease_until_ns).then_some(self.term_seen)
@@ -458,6 +529,9 @@ impl WorkQueue for VerbsEndpoint {
             self.armed = false;
         }
         self.take_in();
+        if self.judging && self.leased {
+            self.take_frames();
+        }
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS == 0 {
             self.look();
@@ -534,7 +608,7 @@ impl RemoteMemory for VerbsEndpoint {
                             self.sender.memory.landing.copy_out(buffer, into);
                             (ReadState::Done(Sampled { before, after, term }), Some(buffer))
                         }
-                        None if self.is_over() => (ReadState::Broken, Some(buffer)),
+                        None if self.is_over() || !self.learns_term() => (ReadState::Broken, Some(buffer)),
                         None => {
                             self.slots[read.tag as usize] = Slot::UnderWay { buffer, number, before, after };
                             self.judging = true;
@@ -560,6 +634,10 @@ impl RemoteMemory for VerbsEndpoint {
     }
 
     fn authority(&mut self, _: PeerId) -> Option<u64> {
+        if self.leased {
+            // Its server has looked by itself, behind what an answer tells of.
+            return (!self.is_over()).then_some(self.term_seen);
+        }
         loop {
             let now_ns = self.now_ns();
             if let Some(term) = self.term_at(now_ns) {

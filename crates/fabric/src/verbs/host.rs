@@ -22,7 +22,7 @@ use super::link::VerbsLink;
 use super::queue::Channel;
 use super::registrar::{Registrar, Task};
 use super::stream::VerbsStream;
-use crate::shm::{AUTHORITY_TERM, MemfdSegments, WakerHandle};
+use crate::shm::{AUTHORITY_TERM, AUTHORITY_UNTIL, MemfdSegments, WakerHandle};
 
 /// Requests of one lane under way: WRITEs, of which those to one session become one.
 const SENDS: usize = 128;
@@ -171,6 +171,8 @@ pub struct Host {
     over: Vec<Arc<Lane>>,
     sessions: Vec<OfSession>,
     news: Vec<HostEvent>,
+    /// Nobody READs any more, nor ever will.
+    closed: bool,
 }
 
 impl Host {
@@ -204,6 +206,7 @@ impl Host {
             over: Vec::new(),
             sessions: Vec::new(),
             news: Vec::new(),
+            closed: false,
         };
         host.watch(host.events.fd(), CONNECTIONS)?;
         host.watch(host.registrar.fd(), REGISTRAR)?;
@@ -245,7 +248,19 @@ impl Host {
         self.streams.retain(|(of, _)| *of != number);
     }
 
+    /// Ends the queue pairs of all sessions: what arrives from now on reads nothing, and no other is connected.
+    /// A server that was deposed says that nobody believes it any more, and its sessions would for as long as
+    /// they know its lease to last.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.tickets.clear();
+        self.lanes.iter().flatten().for_each(|client| client.lane.fail());
+    }
+
     fn ticket_for(&mut self, purpose: Purpose) -> Result<Ticket> {
+        if self.closed {
+            return Err(Error::other("this server is not the one in force any more"));
+        }
         let mut ticket = Ticket::default();
         rustix::rand::getrandom(&mut ticket, rustix::rand::GetRandomFlags::empty())?;
         self.tickets.push((ticket, purpose, Instant::now()));
@@ -301,6 +316,7 @@ impl Host {
         let card = ServerCard {
             term: self.term,
             authority: of.authority.remote().word(AUTHORITY_TERM),
+            leased: self.authority.words().load_acquire(AUTHORITY_UNTIL) != 0,
             epoch_ns,
             shards: cards,
         };

@@ -5,7 +5,7 @@
 //! | a READ | RDMA READ into registered memory of the session's own, copied out when it is polled |
 //! | a WRITE | RDMA WRITE, inline if it is small, else from registered memory; neighbours posted together become one |
 //! | a stamp | this side's clock |
-//! | the authority | an RDMA READ of one word now and then; what it says holds for a lease |
+//! | the authority | an RDMA READ of one word now and then, or a question to a server with a lease; what it says holds for a lease |
 //! | to announce a sleep | arms the completion queues, and WRITEs to the shards which sleep it is |
 //! | to wake | a message of one word (where a request cannot hold it, an empty WRITE with immediate data), which makes a completion at the sleeper's side |
 //! | a connection that ends | the hang-up of the TCP connection beside it, or a completion with an error |
@@ -34,6 +34,11 @@
 //! [`AUTHORITY_LEASE_NS`](kelix_types::limits::AUTHORITY_LEASE_NS) before its first reply. So whoever has
 //! READ a term knows that no successor has replied for that long since the READ was posted. Check (c) of the
 //! read rule then costs one READ in tens of milliseconds, and none waits for it while there is traffic.
+//!
+//! A server with a lease (`kelix_image::LeasedTerm`) may be superseded by another one elsewhere, which cannot
+//! raise that word, and the clock by which the lease ends is its own host's. So a session asks the server, over
+//! the TCP connection, for how much longer its term is in force, and counts from when it asked. A server that
+//! is not sure does not say so, and then READs count for nothing, and the session asks the shards.
 //!
 //! **Segments that go.** A READ of memory that is not registered any more would end the queue pair of all
 //! sessions on it. So a server deregisters a segment only when each session has said that it READs it no

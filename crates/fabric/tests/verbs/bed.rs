@@ -36,7 +36,7 @@ pub struct Verbs;
 struct Running {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    _sockets: Vec<TcpStream>,
+    sockets: Vec<TcpStream>,
 }
 
 impl Drop for Running {
@@ -104,7 +104,7 @@ impl Bed {
                 let _ = poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&TURN));
             }
         });
-        let running = Running { stop, thread: Some(thread), _sockets: Vec::new() };
+        let running = Running { stop, thread: Some(thread), sockets: Vec::new() };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Bed { host, segments, map, header, authority, shard, listener, address, clients: 0, running }
     }
@@ -114,7 +114,7 @@ impl Bed {
         let number = self.clients;
         self.clients += 1;
         let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        self.running._sockets.push(self.listener.accept().unwrap().0);
+        self.running.sockets.push(self.listener.accept().unwrap().0);
         let offer = {
             let mut host = self.host.lock().unwrap();
             let (ticket, addresses) = (host.ticket(0).unwrap(), host.addresses().to_vec());
@@ -137,6 +137,11 @@ impl Bed {
             std::thread::sleep(Duration::from_millis(1));
         }
         client
+    }
+
+    /// The server's end of the connection beside the queue pair of the client that came last.
+    pub fn beside(&self) -> TcpStream {
+        self.running.sockets.last().expect("a client").try_clone().unwrap()
     }
 
     /// What the client of a number connects a stream with.

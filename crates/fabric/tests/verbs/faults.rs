@@ -1,8 +1,12 @@
 //! What can go wrong on a lane, and who shares one: regions that go, queue pairs in error, users that leave.
 
+use std::io::{Read as _, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::conformance::SEGMENTS;
+use kelix_fabric::shm::AUTHORITY_UNTIL;
+use kelix_fabric::tcp::{ASK_TERM, TERM};
 use kelix_fabric::{Mailbox, PeerId, Read, ReadState, RemoteMemory, Waiter, WorkQueue};
 use kelix_image::{SegmentSource, header_word};
 use kelix_types::Place;
@@ -209,4 +213,67 @@ fn queues_that_are_full_lose_nothing() {
             }
         }
     }
+}
+
+/// The first word of a set-up frame of so many bytes (docs/wire-format.md, "TCP").
+fn set_up(kind: u16, bytes: u64) -> [u8; 8] {
+    (6 | u64::from(kind) << 16 | bytes << 40).to_le_bytes()
+}
+
+/// Has the client ask for the term, and answers that it is in force for so long.
+fn answer_for_term(client: &mut Client, beside: &mut TcpStream, (term, left): (u64, Duration)) {
+    client.endpoint.doorbell();
+    let mut question = [0; 8];
+    beside.read_exact(&mut question).expect("it asks");
+    assert_eq!(question, set_up(ASK_TERM, 0));
+    let words = [term, left.as_nanos() as u64].map(u64::to_le_bytes);
+    beside.write_all(&[set_up(TERM, 16), words[0], words[1]].concat()).unwrap();
+}
+
+/// A server that stands still goes on being READ by its device. So what is READ of one that has a lease counts
+/// only for as long as the server has said.
+#[test]
+fn what_is_read_counts_while_the_lease_lasts() {
+    const TERM_OF_BED: u64 = 0;
+    let hour = Duration::from_secs(3600);
+    let mut bed = Bed::new();
+    bed.authority.words().publish(AUTHORITY_UNTIL, u64::MAX);
+    let mut client = bed.connect(1);
+    let mut beside = bed.beside();
+    beside.set_read_timeout(Some(SOON)).unwrap();
+    let is_pending = |client: &mut Client, wanted: Read, what: &str| {
+        let until = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < until {
+            client.endpoint.progress();
+            let state = client.endpoint.poll_read(wanted, &mut [0; 8]);
+            assert_eq!(state, ReadState::Pending, "{what}; broken: {}", client.endpoint.is_broken(SERVER));
+        }
+    };
+    // Nothing counts before the server has answered, and all does for as long as it said.
+    let first = post(&mut client, FIRST, 8, 0);
+    client.endpoint.doorbell();
+    is_pending(&mut client, first, "before the first answer");
+    answer_for_term(&mut client, &mut beside, (TERM_OF_BED, Duration::from_millis(300)));
+    let counted = Instant::now();
+    assert!(is_done(outcome(&mut client, first).0));
+    while counted.elapsed() < Duration::from_millis(310) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let late = post(&mut client, FIRST, 8, 0);
+    client.endpoint.doorbell();
+    is_pending(&mut client, late, "when the lease is over");
+    // One that is not sure is not asked again at once, and nothing counts.
+    answer_for_term(&mut client, &mut beside, (TERM_OF_BED, Duration::ZERO));
+    assert_eq!(outcome(&mut client, late).0, ReadState::Broken);
+    assert!(!client.endpoint.is_broken(SERVER));
+    std::thread::sleep(Duration::from_millis(20));
+    let sure = post(&mut client, FIRST, 8, 0);
+    client.endpoint.doorbell();
+    is_pending(&mut client, sure, "behind one that was not sure");
+    answer_for_term(&mut client, &mut beside, (TERM_OF_BED, hour));
+    assert!(is_done(outcome(&mut client, sure).0));
+    // Whoever was deposed reads nobody out any more.
+    bed.host.lock().unwrap().close();
+    assert_eq!(read(&mut client, FIRST).0, ReadState::Broken);
+    assert!(client.endpoint.is_broken(SERVER) && bed.host.lock().unwrap().ticket(0).is_err());
 }

@@ -9,7 +9,7 @@
 //!    voiding its authority page, and a node puts its next member in when the page is void or L has passed.
 //! 3. Only lengths of time are compared, so clocks need not agree. One may run a quarter faster than another.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub struct HostsConfig {
     pub lease: Duration,
     /// Where this node is fed from and takes clients while it is primary.
     pub listen: SocketAddr,
+    /// The address of this host's RDMA device from which it follows over verbs, if not any.
+    pub rdma_address: Option<IpAddr>,
     /// HOST:PORT by which other nodes and clients know that; the address itself, if there is none.
     pub advertise: Option<String>,
     /// The word by which nodes know each other.
@@ -110,8 +112,10 @@ pub(super) fn outwait(
 /// place among the members.
 pub(super) fn end_earlier(run: &Path, view: Option<&View>, node: &str, length: Duration) {
     let was_member = view.is_some_and(|view| view.members.iter().any(|member| member.node == node));
-    if was_member && Authority::void(&RunDirectory(run.to_path_buf())).is_err() {
-        // Its page may be mapped, and is not to be found.
+    let directory = RunDirectory(run.to_path_buf());
+    let had_far_readers = was_member && Authority::was_read_over_verbs(&directory);
+    if was_member && (Authority::void(&directory).is_err() || had_far_readers) {
+        // Its page may be mapped, and is not to be found, or sessions over verbs do not look there.
         std::thread::sleep(length);
     }
 }

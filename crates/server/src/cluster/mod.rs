@@ -42,6 +42,7 @@ use kelix_shard::replicas::{Look, Looked, Promoted, Silence, look_after, promote
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
 
+use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::current::{Current, Statistics, Stopper};
 use crate::listening::Reserved;
@@ -51,6 +52,7 @@ use crate::namespace::{NamespaceConfig, Rights, Who};
 use crate::server::{Server, ServerConfig, Token, random_u64};
 use crate::shard_thread::ShardHandle;
 use crate::store::term_of_clock;
+use crate::verbs::VerbsThread;
 use departure::{Departure, Next};
 use keeping::Keeping;
 use recovery::Recovery;
@@ -80,8 +82,9 @@ pub struct NodeConfig {
     /// How it serves while it is primary: namespaces, shards, memory, rights. Directories, addresses and tokens
     /// are the cluster's.
     pub server: ServerConfig,
-    /// Over what replicas follow. Unless it is TCP, they map the primary's streams, so that what stands there
-    /// need not be sent before it counts.
+    /// Over what replicas follow. On one host, unless it is TCP, they map the primary's streams, so that what
+    /// stands there need not be sent before it counts. On several hosts, if it is not said, over verbs where both
+    /// sides have RDMA, and else over TCP.
     pub fabric: Option<FeedFabric>,
     /// How long a primary may say nothing, whose process has not ended, before another one is chosen.
     pub suspect: Duration,
@@ -211,6 +214,8 @@ impl NodeConfig {
         ServerConfig {
             directory: self.directory.run(),
             listen: Some(address),
+            // On one host there is no lease, and whoever is chosen does not wait for sessions that READ.
+            rdma: if self.hosts.is_some() { self.server.rdma.clone() } else { Vec::new() },
             tokens: [Token { name: NODES.into(), word: token.into() }].into_iter().chain(others).collect(),
             rights: of_nodes(&self.server.rights),
             namespaces: namespaces.collect(),
@@ -234,8 +239,8 @@ impl NodeConfig {
             primary: primary.address.clone(),
             token: Some(token.into()),
             tls: self.hosts.as_ref().and_then(|hosts| hosts.tls.clone()),
-            fabric: Some(FeedFabric::Tcp),
-            rdma_address: None,
+            fabric: if self.hosts.is_some() { self.fabric } else { Some(FeedFabric::Tcp) },
+            rdma_address: self.hosts.as_ref().and_then(|hosts| hosts.rdma_address),
             namespaces: namespaces.collect(),
             copy_rate: 0,
             max_lag: None,
@@ -253,6 +258,7 @@ impl NodeConfig {
         ServerConfig {
             directory: self.replica_run(),
             listen: None,
+            rdma: Vec::new(),
             tokens: Vec::new(),
             mirror: Some(mirror),
             take_over: true,
@@ -269,6 +275,10 @@ impl Node {
         let status = NodeStatus::new(&config.node, membership.clone());
         let lock = config.directory.take_node(&config.node, membership.boot)?;
         let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        if !config.server.rdma.is_empty() {
+            // What a promotion would fail at.
+            VerbsThread::try_addresses(&config.server.rdma)?;
+        }
         let reserved = Reserved::bind(config.hosts.as_ref().map_or(usual, |hosts| hosts.listen), None)?;
         let advertised = config.hosts.as_ref().and_then(|hosts| hosts.advertise.clone());
         if let Some(length) = config.lease() {
@@ -460,7 +470,12 @@ impl Node {
     fn release(&self) {
         let voided = Authority::void(&RunDirectory(self.config.directory.run()));
         full_fence();
-        let left = voided.and_then(|()| self.membership().leave());
+        let shared = self.current.get().shared;
+        let closed = voided.and_then(|()| match shared.agent.get().is_none_or(AgentHandle::close_verbs) {
+            true => Ok(()),
+            false => Err(unavailable("it is not known whether somebody still reads over verbs")),
+        });
+        let left = closed.and_then(|()| self.membership().leave());
         if let Err(error) = left {
             debug!(%error, "the next primary waits until the lease of this one is over");
         }

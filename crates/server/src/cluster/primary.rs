@@ -150,6 +150,7 @@ pub(super) fn prepare(
     }
     shared.replication = Some(Replication { replicas, waker: log.waker });
     shared.node = Some(status.clone());
+    shared.rdma = config.rdma_beside(tcp);
     let shared = Arc::new(shared);
     if let (Some(wal), Some((writer, ends))) = (&shared.wal, writer) {
         wal.start(&shared, writer, ends)?;
