@@ -126,9 +126,10 @@ impl Image {
     fn set_fresh_aside(&mut self, kind: Kind) {
         let state = &mut self.kinds[kind.index()];
         let (count, first) = (std::mem::take(&mut state.fresh_slots), state.fresh);
-        let Some(evacuation) = &mut self.evacuating else { return };
+        // Where none is left, what comes behind the last one may be behind all memory.
+        let Some(evacuation) = self.evacuating.as_mut().filter(|_| count > 0) else { return };
         let segment = self.granules[first.granule()] as usize;
-        if count == 0 || segment != evacuation.segment {
+        if segment != evacuation.segment {
             return;
         }
         let places = (0..count).map(|slot| first.plus(u64::from(slot) * kind.slot_bytes()));

@@ -107,6 +107,22 @@ fn runs_return_to_any_use_cleared() {
     assert_eq!(image.slot(item).load(0), 0, "a slab page must begin with dead guardians");
 }
 
+/// The newest slab may end where all memory ends.
+#[test]
+fn a_slab_begins_while_a_segment_is_emptied_and_the_last_one_is_used_up() {
+    let config = ImageConfig {
+        memory_bytes: 2 * GRANULE_BYTES,
+        segment_bytes_first: GRANULE_BYTES,
+        segment_bytes_max: GRANULE_BYTES,
+        ..image(4 << 20).config
+    };
+    let source = Box::new(PrivateSegments::default());
+    let mut image = Image::create(config, Span::private(Header::BYTES), source).unwrap();
+    let all = fill(&mut image, 4096);
+    assert!(image.begin_to_empty(all[0].place().granule()));
+    assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: true }));
+}
+
 #[test]
 fn a_sparse_segment_is_emptied_retired_and_its_offsets_never_return() {
     let mut image = image(16 << 20);
