@@ -23,6 +23,7 @@ mod pages;
 mod replica;
 mod section;
 mod segments;
+mod stock;
 mod term;
 pub mod watermark;
 pub mod words;
@@ -37,9 +38,10 @@ pub use item::{
 pub use layout::ItemLayout;
 pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
-pub use replica::{Live, Replica, Turn};
+pub use replica::{Replica, Turn};
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
+pub use stock::{Live, Stock};
 pub use term::LeasedTerm;
 pub use watermark::Committed;
 pub use writer::{

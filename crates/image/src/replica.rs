@@ -1,8 +1,13 @@
 //! The memory of an image somewhere else: made of what its journal notes, and of nothing else.
 //!
 //! A replica knows of each segment what its pages are, and of each slot that may hold an item or a leaf
-//! whether that is live: a bit a place, which changes with the slot's first word. So whoever goes on with the
-//! image ([`Image::restore`](crate::Image::restore)) need not look at slots that hold nothing.
+//! whether that is live: a bit a place, which changes with the slot's first word. Where it does, the item is
+//! counted ([`Stock`]): its header is written before it comes to life, and stays until it has died. So whoever
+//! goes on with the image ([`Image::restore`](crate::Image::restore)) looks at no item.
+//!
+//! Memory that was copied is as it was at no moment until the notes beside it are applied, and what was
+//! counted of it would stay wrong: counting begins with a look at all slots ([`Replica::take_stock`]), or with
+//! an image that has none yet.
 //!
 //! Notes are applied in their order, which is that of the writer's stores, and each single word is published.
 //! So whoever reads a replica while notes are applied sees what readers of the image itself may see
@@ -16,9 +21,11 @@ use kelix_types::{Error, ErrorKind, Guardian, Place, Result};
 
 use crate::changes::{Note, Notes, event};
 use crate::header::header_word;
+use crate::item::ItemHeader;
 use crate::map::{MemoryMap, Span};
 use crate::pages::Kind;
 use crate::segments::SegmentSource;
+use crate::stock::{Live, Soundness, Stock, WORDS_A_PAGE};
 use crate::writer::{Books, SegmentBooks, Slab};
 
 /// The memory of an image, elsewhere.
@@ -32,19 +39,44 @@ pub struct Replica {
     /// Which segment each granule is of; `u32::MAX`: none.
     granules: Vec<u32>,
     directory: u64,
-    /// What came to life, died or changed in a leaf since it was last taken, if somebody wants to know.
+    noted: Noted,
+}
+
+/// What is noted of objects that come to life and die.
+#[derive(Default)]
+struct Noted {
+    /// The items that live, where all there is has been looked at.
+    stock: Option<Stock>,
+    soundness: Soundness,
+    /// What became of leaves since it was last taken, if somebody wants to know.
     turns: Option<Vec<Turn>>,
 }
 
-/// What became of an object, for whoever keeps an index or counts what there is.
+/// What became of a leaf, for whoever keeps an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// It came to life.
-    Born(Kind, Place),
+    Born(Place),
     /// It died. Its words stay as they were for two epochs.
-    Died(Kind, Place),
+    Died(Place),
     /// A key of the live leaf at this place came or went.
     Key(Place, bool),
+}
+
+impl Noted {
+    /// Takes note of an object that came to life or died, by the first words of its slot.
+    #[inline]
+    fn turn(&mut self, kind: Kind, place: Place, guardian: Guardian, second: u64) {
+        if let Some(class) = kind.class() {
+            let Some(stock) = &mut self.stock else { return };
+            stock.turn(place, ItemHeader::of_word(second), guardian.is_live());
+            if guardian.is_live() {
+                self.soundness.look(class, guardian, second);
+            }
+        } else if let Some(turns) = &mut self.turns {
+            turns.push(if guardian.is_live() { Turn::Born(place) } else { Turn::Died(place) });
+        }
+    }
 }
 
 struct Segment {
@@ -84,10 +116,10 @@ impl Segment {
     }
 
     /// Says of each slot whose first word is among these bytes of the segment whether something live stands
-    /// there, and tells of those where that is new. Slabs are so small that numbers of 32 bits do, which are
+    /// there, and notes those where that is new. Slabs are so small that numbers of 32 bits do, which are
     /// divided twice as fast.
     #[inline]
-    fn note_live(&mut self, first: u64, bytes: u64, turns: &mut Option<Vec<Turn>>) {
+    fn note_live(&mut self, first: u64, bytes: u64, noted: &mut Noted) {
         let (mut at, end) = (first, first + bytes);
         while at < end {
             let Some(page) = self.pages[(at / PAGE_BYTES) as usize] else {
@@ -106,15 +138,14 @@ impl Segment {
             if place >= end {
                 return;
             }
-            let live = Guardian(self.span.words().load((place / 8) as usize)).is_live();
+            let guardian = Guardian(self.span.words().load((place / 8) as usize));
             let (word, bit) = ((place / PLACE_ALIGN / 64) as usize, place / PLACE_ALIGN % 64);
             let before = self.live[word] >> bit & 1 != 0;
-            if before != live {
+            if before != guardian.is_live() {
                 self.live[word] ^= 1 << bit;
-                if let Some(turns) = turns {
-                    let place = Place(self.first_granule as u64 * GRANULE_BYTES + place);
-                    turns.push(if live { Turn::Born(kind, place) } else { Turn::Died(kind, place) });
-                }
+                let second = self.span.words().load((place / 8) as usize + 1);
+                let place = Place(self.first_granule as u64 * GRANULE_BYTES + place);
+                noted.turn(kind, place, guardian, second);
             }
             at = place + u64::from(slot_bytes);
         }
@@ -141,13 +172,15 @@ impl Replica {
     /// A replica of an image of at most so much memory, which has no segments yet.
     pub fn new(source: Box<dyn SegmentSource>, memory_bytes: u64) -> Replica {
         let (map, segments, granules) = (MemoryMap::default(), Vec::new(), Vec::new());
-        Replica { map, source, memory_bytes, segments, granules, directory: 0, turns: None }
+        let noted = Noted { stock: Some(Stock::default()), ..Noted::default() };
+        Replica { map, source, memory_bytes, segments, granules, directory: 0, noted }
     }
 
     /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it, or
-    /// somebody else does before [`Replica::look_for_live`].
+    /// somebody else does before [`Replica::take_stock`].
     pub fn of_books(source: Box<dyn SegmentSource>, memory_bytes: u64, books: &Books) -> Result<Replica> {
         let mut replica = Replica::new(source, memory_bytes);
+        replica.noted.stock = None;
         replica.directory = books.directory;
         for segment in &books.segments {
             replica.add_segment(segment.first_granule as usize, segment.bytes)?;
@@ -184,7 +217,7 @@ impl Replica {
         let Some(into) = self.map.words(place, 1) else { return };
         let before = into.load(0);
         into.publish(0, word);
-        if self.turns.is_some() {
+        if self.noted.turns.is_some() {
             self.note_key(place, before, word);
         }
         self.note_live(place, 1);
@@ -196,44 +229,60 @@ impl Replica {
         let Some(leaf) = segment.leaf_of(at) else { return };
         let empty = segment.span.words().load(leaf as usize / 8 + Kind::LEAF_EMPTY);
         let leaf = Place(segment.first_granule as u64 * GRANULE_BYTES + leaf);
-        if let Some(turns) = self.turns.as_mut().filter(|_| (before == empty) != (word == empty)) {
+        if let Some(turns) = self.noted.turns.as_mut().filter(|_| (before == empty) != (word == empty)) {
             turns.push(Turn::Key(leaf, word != empty));
         }
     }
 
-    /// From now on takes note of what becomes of objects ([`Replica::take_turns`]).
+    /// From now on takes note of what becomes of leaves ([`Replica::take_turns`]).
     pub fn watch(&mut self) {
-        self.turns = Some(Vec::new());
+        self.noted.turns = Some(Vec::new());
     }
 
-    /// What became of objects since this was last called, into memory that is used again.
+    /// What became of leaves since this was last called, into memory that is used again.
     pub fn take_turns(&mut self, turns: &mut Vec<Turn>) {
         turns.clear();
-        if let Some(noted) = &mut self.turns {
+        if let Some(noted) = &mut self.noted.turns {
             std::mem::swap(noted, turns);
         }
     }
 
-    /// Looks at all slots, whose memory somebody has filled.
-    pub fn look_for_live(&mut self) {
-        for segment in self.segments.iter_mut().flatten() {
-            segment.note_live(0, segment.span.bytes(), &mut self.turns);
+    /// Looks at all slots, where that was not done and memory is as it was at one moment. An error: an item
+    /// makes no sense, or is newer than the last incarnation.
+    pub fn take_stock(&mut self, last_incarnation: u64) -> Result<()> {
+        if self.noted.stock.is_none() {
+            self.noted.stock = Some(Stock::default());
+            for segment in self.segments.iter_mut().flatten() {
+                segment.live.fill(0);
+                segment.note_live(0, segment.span.bytes(), &mut self.noted);
+            }
         }
+        let Soundness { broken, newest } = self.noted.soundness;
+        if broken || newest > last_incarnation { Err(senseless("an item")) } else { Ok(()) }
     }
 
-    /// Everything that lives, of the kinds that have guardians.
-    pub fn for_each_live(&self, mut visit: impl FnMut(Kind, Place)) {
+    /// The items that live. Before all there is was looked at: none.
+    pub fn stock(&self) -> Option<&Stock> {
+        self.noted.stock.as_ref()
+    }
+
+    /// Where leaves live.
+    pub fn leaves(&self) -> Vec<Place> {
+        let mut leaves = Vec::new();
         for segment in self.segments.iter().flatten() {
             let first = segment.first_granule as u64 * GRANULE_BYTES;
-            for (at, bits) in segment.live.iter().enumerate().filter(|(_, bits)| **bits != 0) {
-                for bit in (0..64).filter(|bit| bits >> bit & 1 != 0) {
-                    let place = (at as u64 * 64 + bit) * PLACE_ALIGN;
-                    if let Some(page) = segment.pages[(place / PAGE_BYTES) as usize] {
-                        visit(page.kind, Place(first + place));
-                    }
+            let pages = segment.pages.iter().zip(segment.live.chunks_exact(WORDS_A_PAGE as usize));
+            let pages =
+                pages.enumerate().filter(|(_, (page, _))| page.is_some_and(|of| of.kind == Kind::LEAF));
+            for (page, (_, words)) in pages {
+                for (at, word) in words.iter().enumerate() {
+                    let bits = (0..64).filter(|bit| word >> bit & 1 != 0);
+                    let place = |bit| (at as u64 * 64 + bit) * PLACE_ALIGN + page as u64 * PAGE_BYTES;
+                    leaves.extend(bits.map(|bit| Place(first + place(bit))));
                 }
             }
         }
+        leaves
     }
 
     /// The segments there are: the first granule and the memory of each.
@@ -362,12 +411,14 @@ impl Replica {
         let Some(Some(segment)) = self.segments.get_mut(*index as usize) else { return };
         let at = place.0 - segment.first_granule as u64 * GRANULE_BYTES;
         if at < segment.span.bytes() {
-            segment.note_live(at, words as u64 * 8, &mut self.turns);
+            segment.note_live(at, words as u64 * 8, &mut self.noted);
         }
     }
 
-    /// Looks at all slots, whether those live that are said to: for tests. `Err`: one that is not.
+    /// Looks at all slots, whether those live that are said to, and are counted: for tests. `Err`: what is not
+    /// so.
     pub fn check_live(&self) -> std::result::Result<(), String> {
+        let mut stock = Stock::default();
         for segment in self.segments.iter().flatten() {
             let words = segment.span.words();
             let mut live = vec![0u64; segment.live.len()];
@@ -378,8 +429,14 @@ impl Replica {
                 }
                 for slot in 0..kind.slots() {
                     let place = at as u64 * PAGE_BYTES + slot * kind.slot_bytes();
-                    if Guardian(words.load((place / 8) as usize)).is_live() {
-                        live[(place / PLACE_ALIGN / 64) as usize] |= 1 << (place / PLACE_ALIGN % 64);
+                    if !Guardian(words.load((place / 8) as usize)).is_live() {
+                        continue;
+                    }
+                    live[(place / PLACE_ALIGN / 64) as usize] |= 1 << (place / PLACE_ALIGN % 64);
+                    if kind.is_item() {
+                        let header = ItemHeader::of_word(words.load((place / 8) as usize + 1));
+                        let first = Place(segment.first_granule as u64 * GRANULE_BYTES);
+                        stock.turn(first.plus(place), header, true);
                     }
                 }
             }
@@ -388,7 +445,12 @@ impl Replica {
                 return Err(format!("what lives in the segment at granule {first} is not what is said to"));
             }
         }
-        Ok(())
+        match &self.noted.stock {
+            Some(counted) if !counted.agrees(&stock) => {
+                Err(format!("{stock:?} is there, and {counted:?} is counted"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The books of an image that goes on with this memory. All slots of a slab count as handed out, since
@@ -408,27 +470,17 @@ impl Replica {
         Books { incarnation: last_incarnation, directory: self.directory, segments }
     }
 
-    /// What an image that goes on with this memory needs beside the books: what lives, and where to have its
-    /// segments from, which are those that are here, and others from where these came from.
-    pub fn into_parts(self) -> (Live, Box<dyn SegmentSource>) {
+    /// What an image that goes on with this memory needs beside the books: what lives, what items there are,
+    /// and where to have its segments from, which are those that are here, and others from where these came
+    /// from.
+    pub fn into_parts(self) -> (Live, Stock, Box<dyn SegmentSource>) {
         let (mut live, mut here) = (BTreeMap::new(), BTreeMap::new());
         for Segment { first_granule, span, live: bits, .. } in self.segments.into_iter().flatten() {
             live.insert(first_granule, bits);
             here.insert(first_granule, span);
         }
-        (Live(live), Box::new(Adopted { here, source: self.source }))
-    }
-}
-
-/// Which slots hold something live, of those that begin with a guardian.
-pub struct Live(BTreeMap<usize, Vec<u64>>);
-
-impl Live {
-    /// Whether the slot at a place does.
-    pub fn has(&self, place: Place) -> bool {
-        let Some((first, bits)) = self.0.range(..=place.granule()).next_back() else { return false };
-        let bit = (place.0 - *first as u64 * GRANULE_BYTES) / PLACE_ALIGN;
-        bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
+        let stock = self.noted.stock.unwrap_or_default();
+        (Live(live), stock, Box::new(Adopted { here, source: self.source }))
     }
 }
 

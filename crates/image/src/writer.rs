@@ -18,6 +18,7 @@ use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
 use crate::segments::SegmentSource;
+use crate::stock::Live;
 use crate::watermark::{Committed, Watermark};
 use crate::words::Words;
 
@@ -136,6 +137,8 @@ pub struct Image {
     /// Segment of each granule.
     granules: Vec<u32>,
     kinds: Vec<KindState>,
+    /// What lived where this image began. Of slabs that are not listed as free yet, it is what was in use.
+    live: Live,
     runs_dead: VecDeque<(u64, Place, u64)>,
     /// Dead bytes by the epoch of their death, while in quarantine.
     dead: VecDeque<(u64, u64)>,
@@ -179,7 +182,15 @@ impl Image {
         map.add(0, header.clone());
         let page = Header::create(header, config.image_id, config.hash_seed, config.epoch_ns, config.term);
         let kinds = (0..Kind::COUNT)
-            .map(|_| KindState { free: VecDeque::new(), fresh: Place(0), fresh_slots: 0, slabs: 0, used: 0 })
+            .map(|_| KindState {
+                free: VecDeque::new(),
+                unlisted: Vec::new(),
+                unlisted_slots: 0,
+                fresh: Place(0),
+                fresh_slots: 0,
+                slabs: 0,
+                used: 0,
+            })
             .collect();
         Image {
             config,
@@ -192,6 +203,7 @@ impl Image {
             // Granule 0 is the header page's, so no object stands at place 0 and a zero word is no pointer.
             granules: vec![u32::MAX],
             kinds,
+            live: Live::default(),
             runs_dead: VecDeque::new(),
             dead: VecDeque::new(),
             incarnation: config.incarnation,

@@ -79,9 +79,9 @@ impl Index {
         let mut of_tables: BTreeMap<TableId, [Vec<Place>; 2]> = BTreeMap::new();
         for turn in leaves {
             let (place, which) = match *turn {
-                Turn::Born(Kind::LEAF, place) => (place, 0),
-                Turn::Died(Kind::LEAF, place) => (place, 1),
-                _ => continue,
+                Turn::Born(place) => (place, 0),
+                Turn::Died(place) => (place, 1),
+                Turn::Key(..) => continue,
             };
             let (table, _) = OrderedIndex::leaf_at(image, place)?;
             of_tables.entry(table).or_default()[which].push(place);

@@ -17,7 +17,7 @@ use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
 use kelix_image::words::full_fence;
 use kelix_image::{
-    Committed, Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, features, header_word,
+    Committed, Header, ImageState, KindUse, MemoryMap, MemoryUse, SegmentSource, Span, features, header_word,
 };
 use kelix_log::files::Feed;
 use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
@@ -280,7 +280,7 @@ impl ShardHandle {
             Origin::Empty => (new.clone(), Shard::create(config, header_span.clone(), source())?),
             Origin::Snapshot(snapshot, which) => {
                 let (books, kept) = snapshot.beside(which)?;
-                let fill = |image: &Image| snapshot.fill(which, image.map());
+                let fill = |map: &MemoryMap| snapshot.fill(which, map);
                 let shard = Shard::restore(config, header_span.clone(), source(), (&books, &kept), fill)?;
                 (new.clone(), shard)
             }

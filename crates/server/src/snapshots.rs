@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_image::{Header, Image, ImageConfig, MemoryMap, PrivateSegments, Span};
+use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
 use kelix_log::{Lag, LetGo, Reader, Record};
 use kelix_shard::{Shard, ShardConfig};
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which, Writer};
@@ -612,7 +612,7 @@ pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
             let view = View::of_shards(1, of.hash_seed, shards);
             let config = ShardConfig { number, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false };
             let (header, segments) = (Span::private(Header::BYTES), Box::new(PrivateSegments::default()));
-            let fill = |image: &Image| snapshot.fill(which, image.map());
+            let fill = |map: &MemoryMap| snapshot.fill(which, map);
             Shard::restore(config, header, segments, (&books, &kept), fill).map_err(|error| {
                 if error.kind() == ErrorKind::Damaged { damaged(error.context()) } else { error }
             })?;

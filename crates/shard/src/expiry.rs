@@ -28,6 +28,12 @@ impl Default for Expiries {
 }
 
 impl Expiries {
+    /// So many items that end are there, and will be noted: without a look at those that were noted before.
+    pub fn expect(&mut self, items: u64) {
+        self.notes.reserve(items as usize);
+        self.most = 2 * items as usize + NOTES_MIN;
+    }
+
     /// Remembers when an item ends.
     pub fn note(&mut self, image: &Image, expires: u64, location: Location, incarnation: Incarnation) {
         if self.notes.len() >= self.most {

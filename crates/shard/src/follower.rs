@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use kelix_image::{Books, Committed, MemoryMap, Replica, SegmentSource, Span, Turn, event};
+use kelix_image::{Books, Committed, Image, MemoryMap, Replica, SegmentSource, Span, Turn, event};
+use kelix_index::Index;
 use kelix_log::Record;
 use kelix_types::{Error, ErrorKind, Result};
 
 use crate::deduplication::History;
-use crate::restore::Origin;
+use crate::restore::{Past, check_index};
 use crate::shard::{Shard, ShardConfig};
 
 /// What was told of a shard so far.
@@ -23,6 +24,8 @@ pub struct Follower {
     /// The last record that was applied.
     applied: u64,
     last_incarnation: u64,
+    /// Whether the hash index is known to lead to nothing but memory that is here.
+    index_is_checked: bool,
 }
 
 fn senseless() -> Error {
@@ -32,7 +35,8 @@ fn senseless() -> Error {
 impl Follower {
     /// Follows a shard of at most so much memory from its first record on.
     pub fn new(source: Box<dyn SegmentSource>, memory_bytes: u64) -> Follower {
-        Follower::of(Replica::new(source, memory_bytes), Vec::new(), 0, 0)
+        let follower = Follower::of(Replica::new(source, memory_bytes), Vec::new(), 0, 0);
+        Follower { index_is_checked: true, ..follower }
     }
 
     /// Follows a shard from the record after `applied` on, of which these are the books and what it kept at
@@ -58,7 +62,7 @@ impl Follower {
     ) -> Result<Follower> {
         let mut replica = Replica::of_books(source, u64::MAX / 2, books)?;
         fill(replica.map())?;
-        replica.look_for_live();
+        replica.take_stock(books.incarnation)?;
         let (applied, words) = position.split_first().ok_or_else(senseless)?;
         let mut follower = Follower::of(replica, kept.to_vec(), *applied, books.incarnation);
         follower.remember(words)?;
@@ -88,7 +92,8 @@ impl Follower {
     }
 
     fn of(replica: Replica, kept: Vec<u64>, applied: u64, last_incarnation: u64) -> Follower {
-        Follower { replica, kept, histories: Some(BTreeMap::new()), applied, last_incarnation }
+        let histories = Some(BTreeMap::new());
+        Follower { replica, kept, histories, applied, last_incarnation, index_is_checked: false }
     }
 
     /// The last record that was applied.
@@ -196,15 +201,35 @@ impl Follower {
         self.replica.take_turns(turns);
     }
 
+    /// Looks at all items, where that was not done: what was copied is whole. From here on records tell what
+    /// there is. An error: an item makes no sense.
+    pub(crate) fn take_stock(&mut self) -> Result<()> {
+        self.replica.take_stock(self.last_incarnation)
+    }
+
+    /// How many keys each hash table has, by its number, where stock was taken.
+    pub(crate) fn keys(&self) -> &[u64] {
+        self.replica.stock().map_or(&[], |stock| &stock.tables)
+    }
+
+    /// Looks whether the hash index leads to nothing but memory that is here, where that was not done. Records
+    /// are whole, follow each other from there on, and have checksums: what they change leads to where the
+    /// shard's own index led.
+    pub(crate) fn check_index(&mut self, index: &Index, image: &Image) -> Result<()> {
+        if !self.index_is_checked {
+            check_index(index, image)?;
+        }
+        self.index_is_checked = true;
+        Ok(())
+    }
+
     /// The shard goes on here, in an image whose header page stands in `header`. Its next record follows the
     /// last one that was applied.
-    pub fn into_shard(self, config: ShardConfig, header: Span) -> Result<Shard> {
-        let Follower { replica, kept, histories, applied, last_incarnation } = self;
-        let books = replica.books(last_incarnation);
-        let (live, source) = replica.into_parts();
-        let is_live = |place| live.has(place);
-        let origin = Origin { books: &books, kept: &kept, is_live: &is_live };
-        let mut shard = Shard::restore_from(config, header, source, origin, |_| Ok(()))?;
+    pub fn into_shard(mut self, config: ShardConfig, header: Span) -> Result<Shard> {
+        self.take_stock()?;
+        let Follower { replica, kept, histories, applied, last_incarnation, index_is_checked } = self;
+        let past = Past { replica, last_incarnation, kept: &kept, index_is_checked };
+        let mut shard = Shard::go_on(config, header, past)?;
         shard.clients.restore_histories(histories.unwrap_or_default().into_values());
         shard.recorder.go_on_behind(applied);
         Ok(shard)

@@ -37,6 +37,7 @@ mod request;
 mod reshard;
 mod restore;
 mod shard;
+mod stocktaking;
 mod store;
 mod streams;
 mod tables;

@@ -15,13 +15,11 @@
 
 use std::collections::HashSet;
 
-use kelix_image::{
-    Image, ItemFlags, ItemHeader, Kind, MemoryMap, SegmentSource, Span, Turn, event, header_word,
-};
+use kelix_image::{Image, SegmentSource, Span, Turn, event, header_word};
 use kelix_index::{Index, OrderedIndex};
 use kelix_log::Record;
 use kelix_types::limits::{EPOCH_NS, GRANULE_BYTES};
-use kelix_types::{Error, ErrorKind, Place, Result, TableId, mark};
+use kelix_types::{Error, ErrorKind, Result, mark};
 
 use crate::datasets::tables_of;
 use crate::follower::Follower;
@@ -32,7 +30,7 @@ use crate::store::Store;
 /// What a mirror knows of the shard that it shows.
 pub(crate) struct Mirrored {
     follower: Follower,
-    /// What became of objects by a record.
+    /// What became of leaves by a record.
     turns: Vec<Turn>,
     /// Models find room when memory comes back, if they found none.
     training_again_ns: u64,
@@ -40,12 +38,6 @@ pub(crate) struct Mirrored {
 
 fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::Damaged, "follow a shard", what.to_string())
-}
-
-/// The table of an item that counts as a key of a hash table.
-fn hash_table_of(map: &MemoryMap, kind: Kind, place: Place) -> Option<TableId> {
-    let header = ItemHeader::from_word(map.words(place, kind.class()?.words())?.load(1))?;
-    (header.flags != ItemFlags::FENCES && !header.table.kind().is_ordered()).then_some(header.table)
 }
 
 impl Mirrored {
@@ -64,21 +56,11 @@ impl Mirrored {
         for (first, span) in follower.replica().segments() {
             image.show_segment(first, span.clone());
         }
-        let (map, mut leaves, mut counts) = (follower.map(), Vec::new(), Vec::new());
-        follower.replica().for_each_live(|kind, place| {
-            if kind == Kind::LEAF {
-                leaves.push(place);
-            } else if let Some(table) = hash_table_of(map, kind, place) {
-                let which = usize::from(table.which());
-                if counts.len() <= which {
-                    counts.resize(which + 1, 0);
-                }
-                counts[which] += 1;
-            }
-        });
+        follower.take_stock()?;
         image.follow_header(header_word::DIRECTORY as u64, follower.replica().directory(), 0);
         let mut index = Index::restore(&image).ok_or_else(|| wrong("its index makes no sense"))?;
-        match index.restore_ordered(&mut image, &leaves) {
+        follower.check_index(&index, &image)?;
+        match index.restore_ordered(&mut image, &follower.replica().leaves()) {
             Some(Ok(())) => {}
             Some(Err(_)) => return Err(no_room()),
             None => return Err(wrong("its ordered tables make no sense")),
@@ -88,8 +70,7 @@ impl Mirrored {
         let heard = config.is_cache.then(Heard::new);
         let mut store = Store::new(ShardConfig { is_cache: false, ..config }, image, index);
         store.heard = heard;
-        store.counters.items = counts.iter().sum();
-        store.keys.set(counts);
+        store.keys.set(follower.keys());
         store.tables = tables_of(follower.kept()).ok_or_else(senseless_kept)?;
         follower.watch();
         Ok((store, Mirrored { follower, turns: Vec::new(), training_again_ns: 0 }))
@@ -127,6 +108,7 @@ impl Mirrored {
             Ok(())
         })?;
         mark!("record applied to a mirror");
+        store.keys.set(self.follower.keys());
         self.follower.take_turns(&mut self.turns);
         count(store, &self.turns);
         match store.index.follow(&mut store.image, &self.turns) {
@@ -163,52 +145,38 @@ fn no_room() -> Error {
     Error::new(ErrorKind::OutOfMemory, "follow a shard", context)
 }
 
-/// Counts the keys that came and went.
+/// Counts the keys of ordered tables that came and went.
 fn count(store: &mut Store, turns: &[Turn]) {
-    let (mut born, mut items) = (HashSet::new(), 0i64);
+    let mut born = HashSet::new();
     born.extend(turns.iter().filter_map(|turn| match *turn {
-        Turn::Born(Kind::LEAF, place) => Some(place),
+        Turn::Born(place) => Some(place),
         _ => None,
     }));
     for turn in turns {
         let (leaf, more) = match *turn {
             // Those of a leaf that has come are counted as they are now, and of one that has gone, too, those
             // that it had then; of one that did both none was ever counted.
-            Turn::Born(Kind::LEAF, place) => {
+            Turn::Born(place) => {
                 let lives = OrderedIndex::leaf_at(&store.image, place).is_some_and(|(_, live)| live);
                 (place, if lives { OrderedIndex::keys_of_leaf(&store.image, place) } else { 0 })
             }
-            Turn::Died(Kind::LEAF, place) if !born.contains(&place) => {
+            Turn::Died(place) if !born.contains(&place) => {
                 (place, -OrderedIndex::keys_of_leaf(&store.image, place))
             }
             Turn::Key(place, came) if !born.contains(&place) => (place, if came { 1 } else { -1 }),
-            Turn::Born(kind, place) => {
-                if let Some(table) = hash_table_of(store.image.map(), kind, place) {
-                    store.keys.add(table);
-                    items += 1;
-                }
-                continue;
-            }
-            Turn::Died(kind, place) => {
-                if let Some(table) = hash_table_of(store.image.map(), kind, place) {
-                    store.keys.take(table);
-                    items -= 1;
-                }
-                continue;
-            }
-            Turn::Key(..) => continue,
+            Turn::Died(_) | Turn::Key(..) => continue,
         };
         if let Some((table, _)) = OrderedIndex::leaf_at(&store.image, leaf) {
             store.index.count_keys(table, more);
         }
     }
-    store.counters.items = store.counters.items.wrapping_add_signed(items);
 }
 
 #[cfg(test)]
 mod tests {
     use kelix_image::{Header, PrivateSegments};
     use kelix_log::{Lag, Reader};
+    use kelix_types::TableId;
     use kelix_types::limits::SHARD_BYTES_MIN;
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};

@@ -1,163 +1,108 @@
 //! A shard that begins with what another one held.
 //!
-//! What an image's memory and books do not say a shard finds by looking at every item: when items end, which
-//! names were given, which runs belong to large values. What no item says, of generations, it keeps in words
-//! of its own ([`Shard::kept`]).
+//! What an image's memory and books do not say, whoever had the memory before has counted
+//! ([`kelix_image::Stock`]): so a shard reads the items of the catalogue and those of large values, and no
+//! other, before it serves. What only matters later it finds meanwhile ([`crate::stocktaking`]). What no item
+//! says, of generations, it keeps in words of its own ([`Shard::kept`]).
 
 use std::collections::HashSet;
 
 use kelix_image::{
-    Books, Image, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, MemoryMap, SegmentSource, Span,
+    Books, Image, ItemFlags, ItemView, LargeBody, MemoryMap, Replica, SegmentSource, Span, Stock,
 };
 use kelix_index::Index;
-use kelix_types::{Error, ErrorKind, Guardian, Location, Place, Result, TableId};
+use kelix_types::{Error, ErrorKind, Place, Result, TableId};
 
+use crate::follower::Follower;
 use crate::shard::{Shard, ShardConfig};
+use crate::stocktaking::Stocktaking;
 use crate::store::Store;
 
-/// What is found by looking at items and leaves.
+/// What a shard begins with.
+pub(crate) struct Past<'a> {
+    /// The memory, of which stock was taken.
+    pub replica: Replica,
+    pub last_incarnation: u64,
+    /// What the other shard kept ([`Shard::kept`]).
+    pub kept: &'a [u64],
+    /// Whether the hash index is known to lead to nothing but memory that is here.
+    pub index_is_checked: bool,
+}
+
+/// What is found by reading some items.
 #[derive(Default)]
-struct Stock {
-    items: u64,
-    leaves: Vec<Place>,
+struct Found {
     runs: Vec<(Place, u64)>,
-    expiries: Vec<(u64, Location, u64)>,
     /// Keys of the catalogue.
     catalogue: Vec<Vec<u8>>,
-    /// Tables without order, for each of their keys.
-    tables: Vec<u64>,
-    words: Vec<u64>,
-    /// Items that may be let go, if that is wanted.
-    is_cache: bool,
-    cached: Vec<Location>,
-    /// The last incarnation that was given.
-    last: u64,
-    wrong: bool,
 }
 
-impl Stock {
-    fn look(&mut self, map: &MemoryMap, kind: Kind, place: Place) -> bool {
-        let Some(class) = kind.class() else {
-            let live = kind == Kind::LEAF
-                && Guardian(map.words(place, 1).map_or(0, |words| words.load(0))).is_live();
-            if live {
-                self.leaves.push(place);
-            }
-            return live;
-        };
-        let Some(slot) = map.words(place, class.words()) else { return false };
-        let guardian = Guardian(slot.load(0));
-        if !guardian.is_live() {
-            return false;
-        }
-        let header = ItemHeader::from_word(slot.load(1));
-        let Some(header) = header.filter(|header| header.item_bytes() <= class.words() * 8) else {
-            self.wrong = true;
-            return false;
-        };
-        // Whatever is given from here on is behind those of the books.
-        self.wrong |= guardian.incarnation().0 > self.last;
-        if header.flags == ItemFlags::FENCES {
-            return true;
-        }
-        self.items += 1;
-        let table = header.table;
-        if !table.kind().is_ordered() {
-            let which = usize::from(table.which());
-            if self.tables.len() <= which {
-                self.tables.resize(which + 1, 0);
-            }
-            self.tables[which] += 1;
-            if self.is_cache {
-                self.cached.push(Location::new(place, class));
-            }
-        }
-        let closer = ItemFlags::EXPIRES.0 | ItemFlags::LARGE.0;
-        if header.flags.0 & closer != 0 || table == TableId::CATALOGUE {
-            self.look_closer(slot, Location::new(place, class), guardian);
-        }
-        true
-    }
+fn wrong(what: &str) -> Error {
+    Error::new(ErrorKind::Damaged, "restore shard", what.to_string())
+}
 
-    fn look_closer(&mut self, slot: kelix_image::words::Words<'_>, location: Location, guardian: Guardian) {
-        self.words.resize(location.class().words(), 0);
-        slot.copy_out(0, &mut self.words);
-        let Some(item) = ItemView::new(&self.words) else {
-            self.wrong = true;
-            return;
-        };
-        if let Some(ends) = item.expiry() {
-            self.expiries.push((ends, location, guardian.incarnation().0));
-        }
-        if item.header().flags.has(ItemFlags::LARGE) {
-            match LargeBody::parse(item.body()) {
-                Some(body) => self.runs.extend(body.runs),
-                None => self.wrong = true,
+impl Found {
+    /// `None`: an item makes no sense.
+    fn read(image: &Image, stock: &Stock) -> Option<Found> {
+        let (mut found, mut words) = (Found::default(), Vec::new());
+        for place in &stock.to_be_read {
+            let location = image.item_at(*place)?;
+            words.resize(location.class().words(), 0);
+            image.slot(location).copy_out(0, &mut words);
+            let item = ItemView::new(&words)?;
+            if item.header().flags.has(ItemFlags::LARGE) {
+                found.runs.extend(LargeBody::parse(item.body())?.runs);
+            }
+            if item.header().table == TableId::CATALOGUE {
+                found.catalogue.push(item.key().to_vec());
             }
         }
-        if item.header().table == TableId::CATALOGUE {
-            self.catalogue.push(item.key().to_vec());
-        }
+        Some(found)
     }
 }
 
-/// What a shard begins with beside the memory of another one.
-pub(crate) struct Origin<'a> {
-    pub books: &'a Books,
-    /// What the other one kept ([`Shard::kept`]).
-    pub kept: &'a [u64],
-    /// Whether a slot that begins with a guardian may hold something live. The others are not looked at.
-    pub is_live: &'a dyn Fn(Place) -> bool,
+/// An error if the hash index leads out of the image's memory.
+pub(crate) fn check_index(index: &Index, image: &Image) -> Result<()> {
+    let mut outside = false;
+    index.for_each_location(image, |location| {
+        outside |= image.map().words(location.place(), location.class().words()).is_none();
+    });
+    if outside { Err(wrong("its index leads out of its memory")) } else { Ok(()) }
 }
 
 impl Shard {
-    /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of
-    /// these books.
+    /// A shard that goes on with the memory that `fill` writes, of an image with these books. What it makes
+    /// besides is looked at, whatever it is.
     pub fn restore(
         config: ShardConfig,
         header: Span,
         source: Box<dyn SegmentSource>,
         (books, kept): (&Books, &[u64]),
-        fill: impl FnOnce(&Image) -> Result<()>,
+        fill: impl FnOnce(&MemoryMap) -> Result<()>,
     ) -> Result<Shard> {
-        Shard::restore_from(config, header, source, Origin { books, kept, is_live: &|_| true }, fill)
+        books.check_room(config.image.memory_bytes)?;
+        Follower::of_snapshot(source, (books, kept, &[0]), fill)?.into_shard(config, header)
     }
 
-    /// The same, where more is known.
-    pub(crate) fn restore_from(
-        config: ShardConfig,
-        header: Span,
-        source: Box<dyn SegmentSource>,
-        Origin { books, kept, is_live }: Origin<'_>,
-        fill: impl FnOnce(&Image) -> Result<()>,
-    ) -> Result<Shard> {
-        let wrong = |what: &str| Error::new(ErrorKind::Damaged, "restore shard", what.to_string());
-        let mut image = Image::restore(config.image, header, source, books)?;
-        fill(&image)?;
+    /// A shard that goes on with a replica.
+    pub(crate) fn go_on(config: ShardConfig, header: Span, past: Past<'_>) -> Result<Shard> {
+        let Past { replica, last_incarnation, kept, index_is_checked } = past;
+        let (books, leaves) = (replica.books(last_incarnation), replica.leaves());
+        let (live, stock, source) = replica.into_parts();
+        let mut image = Image::restore(config.image, header, source, &books)?;
         let mut index = Index::restore(&image).ok_or_else(|| wrong("its index makes no sense"))?;
         let mut blocks = HashSet::new();
         index.for_each_block(&image, |_, place| {
             blocks.insert(place);
         });
-        let mut stock = Stock { is_cache: config.is_cache, last: books.incarnation, ..Stock::default() };
-        image.take_stock(|map, kind, place| match kind.is_of_the_hash_index() {
-            true => blocks.contains(&place),
-            false => is_live(place) && stock.look(map, kind, place),
-        });
-        if stock.wrong {
-            return Err(wrong("an item makes no sense"));
+        image.take_over(live, |place| blocks.contains(&place));
+        if !index_is_checked {
+            check_index(&index, &image)?;
         }
-        let mut outside = false;
-        index.for_each_location(&image, |location| {
-            outside |= image.map().words(location.place(), location.class().words()).is_none();
-        });
-        if outside {
-            return Err(wrong("its index leads out of its memory"));
-        }
-        image
-            .keep_runs(&stock.runs)
-            .ok_or_else(|| wrong("a large value stands where something else does"))?;
-        match index.restore_ordered(&mut image, &stock.leaves) {
+        let Found { runs, catalogue } =
+            Found::read(&image, &stock).ok_or_else(|| wrong("an item makes no sense"))?;
+        image.keep_runs(&runs).ok_or_else(|| wrong("a large value stands where something else does"))?;
+        match index.restore_ordered(&mut image, &leaves) {
             Some(Ok(())) => {}
             Some(Err(_)) => {
                 let context = "there is no room for the models of its ordered tables; give it more memory";
@@ -168,19 +113,24 @@ impl Shard {
         image.serve();
         let inline = index.ordered_counts().filter(|(table, ..)| !table.kind().has_items());
         let inline: u64 = inline.map(|(_, counts, _)| counts.keys).sum();
+        let is_cache = config.is_cache;
         let mut shard = Shard::of(config, image, index);
         let Shard { store, datasets, .. } = &mut shard;
         store.counters.items = stock.items + inline;
-        store.keys.set(stock.tables);
-        for (ends, location, incarnation) in stock.expiries {
-            store.expiries.note(&store.image, ends, location, kelix_types::Incarnation(incarnation));
-        }
-        stock.catalogue.iter().for_each(|key| datasets.note_name(store, key));
-        if !stock.catalogue.iter().all(|key| is_catalogue_item(store, key)) {
+        store.keys.set(&stock.tables);
+        catalogue.iter().for_each(|key| datasets.note_name(store, key));
+        if !catalogue.iter().all(|key| is_catalogue_item(store, key)) {
             return Err(wrong("its catalogue makes no sense"));
         }
         datasets.restore(store, kept).ok_or_else(|| wrong("its generations make no sense"))?;
-        store.note_restored(&stock.cached);
+        if stock.expiring > 0 || is_cache {
+            store.stocktaking = Stocktaking::new(&store.image);
+            store.expiries.expect(stock.expiring);
+        }
+        if is_cache {
+            // It could let nothing go of which it does not know.
+            store.take_stock(u64::MAX);
+        }
         Ok(shard)
     }
 }
@@ -210,7 +160,6 @@ pub(crate) mod tests {
 
     use kelix_log::{Lag, Record};
 
-    use crate::follower::Follower;
     use crate::harness::Harness;
 
     pub(crate) const MEMORY: u64 = 64 << 20;
@@ -353,13 +302,13 @@ pub(crate) mod tests {
             assert!(rest.is_empty());
             assert_eq!(follower.compare(&world.alone.shard), Ok(()));
             let (books, kept) = (world.alone.shard.image().books(), world.alone.shard.kept());
-            let fill = |image: &Image| {
+            let fill = |map: &MemoryMap| {
                 for (place, words) in &copied {
-                    if let Some(memory) = image.map().words(*place, words.len()) {
+                    if let Some(memory) = map.words(*place, words.len()) {
                         memory.copy_in(0, words);
                     }
                 }
-                assert!(redo(&notes, |place, count| image.map().words(place, count)).is_empty());
+                assert!(redo(&notes, |place, count| map.words(place, count)).is_empty());
                 Ok(())
             };
             let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());

@@ -506,9 +506,10 @@ impl Shard {
     pub fn counters(&self) -> ShardCounters {
         let done = &self.store.counters;
         let (waited, refused) = self.parked.counters();
-        // A mirror's count keys of ordered tables by their leaves.
-        let by_leaves = self.store.index.ordered_counts().filter(|_| self.is_mirror());
-        let by_leaves: u64 = by_leaves.map(|(_, counts, _)| counts.keys).sum();
+        // Of a mirror they are counted where its records are applied, and of ordered tables by their leaves.
+        let by_leaves = self.store.index.ordered_counts().map(|(_, counts, _)| counts.keys);
+        let items =
+            if self.is_mirror() { self.store.keys.sum() + by_leaves.sum::<u64>() } else { done.items };
         ShardCounters {
             gets: done.gets,
             scans: done.scans,
@@ -517,7 +518,7 @@ impl Shard {
             deletes: done.deletes,
             requests: self.requests.taken(),
             // The catalogue's own items are nobody's who uses the store.
-            items: done.items + by_leaves - self.store.keys.of(TableId::CATALOGUE),
+            items: items - self.store.keys.of(TableId::CATALOGUE),
             expired: done.expired,
             links_repaired: done.links_repaired,
             waited,

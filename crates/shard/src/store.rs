@@ -26,6 +26,7 @@ use crate::expiry::Expiries;
 use crate::heard::Heard;
 use crate::linked_items::{LinkedItems, has_links};
 use crate::shard::{Now, ShardConfig};
+use crate::stocktaking::Stocktaking;
 use crate::tables::Tables;
 use crate::unordered::Counts;
 
@@ -119,6 +120,8 @@ pub(crate) struct Store {
     pub linked: LinkedItems,
     /// How many keys each table without order has.
     pub keys: Counts,
+    /// Items that were there before this shard, and are to be looked at.
+    pub stocktaking: Stocktaking,
     /// When items end.
     pub expiries: Expiries,
     pub counters: StoreCounters,
@@ -138,6 +141,7 @@ impl Store {
             heard: None,
             linked: LinkedItems::default(),
             keys: Counts::default(),
+            stocktaking: Stocktaking::default(),
             expiries: Expiries::default(),
             counters: StoreCounters::default(),
             scratch: Vec::new(),

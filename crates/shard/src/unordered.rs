@@ -92,9 +92,15 @@ impl Counts {
         self.0.get(usize::from(table.which())).copied().unwrap_or(0)
     }
 
-    /// As they were counted elsewhere, by their tables' numbers.
-    pub fn set(&mut self, counts: Vec<u64>) {
-        self.0 = counts;
+    /// As they are counted elsewhere, by their tables' numbers.
+    pub fn set(&mut self, counts: &[u64]) {
+        self.0.clear();
+        self.0.extend_from_slice(counts);
+    }
+
+    /// Of all tables together.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
     }
 
     /// Counts a key that came. Ordered tables count their own.

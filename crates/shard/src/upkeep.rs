@@ -6,6 +6,7 @@ use kelix_types::limits::EPOCH_NS;
 
 use crate::evacuation::Emptying;
 use crate::shard::{Now, Shard};
+use crate::stocktaking::SLOTS_A_STEP;
 
 /// Items that end in one step.
 const EXPIRIES_A_STEP: usize = 64;
@@ -24,6 +25,7 @@ impl Shard {
         // First what gives memory back, then the writes that wait for it, oldest first, then the emptying,
         // which takes some itself.
         let expiry_due = self.expire(now);
+        let stock_due = self.store.take_stock(SLOTS_A_STEP).then_some(now.monotonic_ns);
         let training_due = match self.store.index.maintain(&mut self.store.image) {
             Ok(more) => more.then_some(now.monotonic_ns),
             Err(_) => Some(now.monotonic_ns + EPOCH_NS),
@@ -47,6 +49,7 @@ impl Shard {
         [
             self.store.image.epoch_due(),
             expiry_due,
+            stock_due,
             training_due,
             retiring_due,
             purging_due,

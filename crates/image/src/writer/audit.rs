@@ -71,7 +71,9 @@ impl Image {
         let place_of = |entry: u64| Place((entry & PLACE_MASK) * PLACE_ALIGN);
         let free = self.kinds.iter().enumerate().flat_map(|(index, state)| {
             let kind = Kind::from_index(index);
-            state.free.iter().map(move |entry| (kind, place_of(*entry), "free"))
+            let listed = state.free.iter().map(|entry| place_of(*entry));
+            let unlisted = state.unlisted.iter().flat_map(move |slab| self.live.dead(kind, *slab));
+            listed.chain(unlisted).map(move |place| (kind, place, "free"))
         });
         let set_aside = self.evacuating.iter().flat_map(|evacuation| &evacuation.set_aside);
         let set_aside = set_aside.map(|(kind, entry)| (*kind, place_of(*entry), "set aside"));
@@ -166,10 +168,16 @@ impl Image {
         }
         for (index, state) in self.kinds.iter().enumerate() {
             let known = (slots.remove(&index).unwrap_or_default(), slabs.remove(&index).unwrap_or_default());
+            let kind = Kind::from_index(index);
+            let unlisted: usize = state.unlisted.iter().map(|slab| self.live.dead(kind, *slab).count()).sum();
+            ensure!(
+                unlisted == state.unlisted_slots,
+                "of {kind:?} {unlisted} slots are not listed, and {} are counted",
+                state.unlisted_slots
+            );
             ensure!(
                 known == (state.used, state.slabs),
-                "of {:?} {known:?} slots and slabs are in use, and {:?} are counted",
-                Kind::from_index(index),
+                "of {kind:?} {known:?} slots and slabs are in use, and {:?} are counted",
                 (state.used, state.slabs)
             );
         }

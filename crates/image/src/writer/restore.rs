@@ -1,16 +1,17 @@
-//! An image that begins with what another one held: what its memory does not say is said by *books*, the rest
-//! is found by looking at every slot.
+//! An image that begins with what another one held: what its memory does not say is said by *books*, and which
+//! slots live, whoever had the memory before ([`Replica`](crate::Replica)). No slot of an item is looked at.
 
 use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN, QUARANTINE_EPOCHS};
-use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Place, Result};
+use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass};
 
 use super::slots::STAMP_SHIFT;
 use super::{Image, ImageConfig, page_place};
 
 use crate::header::header_word;
-use crate::map::{MemoryMap, Span};
+use crate::map::Span;
 use crate::pages::{Kind, PageUse, SegmentState};
 use crate::segments::SegmentSource;
+use crate::stock::Live;
 
 /// What the writer of an image knows that the image's memory does not say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -44,6 +45,19 @@ impl Books {
             words.extend(&segment.slabs);
         }
         words
+    }
+
+    /// An error if an image of at most so many bytes cannot go on with these segments.
+    pub fn check_room(&self, memory_bytes: u64) -> Result<()> {
+        let bytes: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        // While a segment was being emptied there may have been one too many.
+        let largest = self.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+        if bytes <= memory_bytes.saturating_add(largest) {
+            return Ok(());
+        }
+        let context =
+            format!("{memory_bytes} bytes of memory are too few for a shard that has taken {bytes}");
+        Err(Error::new(ErrorKind::InvalidArgument, "restore image", context))
     }
 
     /// Reads the words. `None`: they make no sense.
@@ -153,8 +167,8 @@ impl Image {
         stretches
     }
 
-    /// An image with the segments of books, all zero: whoever calls this writes the memory that was kept into
-    /// it, and then takes stock ([`Image::take_stock`]).
+    /// An image with the segments of books, which `source` gives with what stands there: whoever calls this
+    /// says next which slots live ([`Image::take_over`]).
     pub fn restore(
         config: ImageConfig,
         header: Span,
@@ -164,16 +178,7 @@ impl Image {
         let mut image = Image::without_segments(config, header, source);
         // Who follows knows what the books say.
         image.journal.keep(false);
-        let bytes: u64 = books.segments.iter().map(|segment| segment.bytes).sum();
-        // While a segment was being emptied there may have been one too many.
-        let largest = books.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
-        if bytes > config.memory_bytes.saturating_add(largest) {
-            let context = format!(
-                "{} bytes of memory are too few for a shard that has taken {bytes}",
-                config.memory_bytes
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, "restore image", context));
-        }
+        books.check_room(config.memory_bytes)?;
         // What was put after the books were written, and is lost, has incarnations of their term.
         let term = Incarnation(books.incarnation).term() + 1;
         if term > Incarnation::TERM_MAX {
@@ -201,20 +206,56 @@ impl Image {
         Ok(image)
     }
 
-    /// Looks at every slot: those that `is_used` become so, all others are free. Then come the runs of large
-    /// values.
-    pub fn take_stock(&mut self, mut is_used: impl FnMut(&MemoryMap, Kind, Place) -> bool) {
-        let ripe = (self.epoch.wrapping_sub(QUARANTINE_EPOCHS)) << STAMP_SHIFT;
+    /// Takes the slots into use that live, and those of the hash index that are its blocks; all others are
+    /// free. Then come the runs of large values.
+    pub fn take_over(&mut self, live: Live, mut is_block: impl FnMut(Place) -> bool) {
+        self.live = live;
         for segment in 0..self.segments.len() {
             for page in 0..self.segments[segment].pages.len() {
                 let state = self.segments[segment].pages[page];
                 let PageUse::Slab(kind) = state.usage else { continue };
-                if state.head as usize == page {
-                    let first = page_place(&self.segments[segment], page);
-                    self.take_stock_of(kind, (first, state.carved), ripe, &mut is_used);
+                if state.head as usize != page {
+                    continue;
+                }
+                let first = page_place(&self.segments[segment], page);
+                self.segments[segment].pages[page].carved = kind.slots() as u32;
+                if kind.has_guardian() {
+                    self.take_over_slab(kind, first);
+                } else {
+                    self.take_over_blocks(kind, first, &mut is_block);
                 }
             }
         }
+    }
+
+    /// Of a slab of items or leaves: its free slots are listed when they are wanted.
+    fn take_over_slab(&mut self, kind: Kind, first: Place) {
+        let used = self.live.count(kind, first);
+        self.count_slot(kind, first, used as i64);
+        if used < kind.slots() {
+            let state = &mut self.kinds[kind.index()];
+            state.unlisted.push(first);
+            state.unlisted_slots += (kind.slots() - used) as usize;
+        }
+    }
+
+    /// The location of the item whose slot begins at a place. None: no such slot is there.
+    pub fn item_at(&self, place: Place) -> Option<Location> {
+        self.map.words(place, 1)?;
+        let (segment, page) = self.page_of(place);
+        let PageUse::Slab(kind) = self.segments[segment].pages.get(page)?.usage else { return None };
+        kind.class().map(|class| Location::new(place, class))
+    }
+
+    /// The slabs of items: class, first slot, and how many slots there are.
+    pub fn item_slabs(&self) -> impl Iterator<Item = (SizeClass, Place, u64)> + '_ {
+        self.segments.iter().flat_map(|segment| {
+            let heads = segment.pages.iter().enumerate().filter(|(at, page)| page.head as usize == *at);
+            heads.filter_map(|(at, page)| match page.usage {
+                PageUse::Slab(kind) => Some((kind.class()?, page_place(segment, at), kind.slots())),
+                _ => None,
+            })
+        })
     }
 
     /// Takes the runs of large values into account; all pages that are left are free. `None`: they stand
@@ -236,30 +277,21 @@ impl Image {
         Some(())
     }
 
-    fn take_stock_of(
-        &mut self,
-        kind: Kind,
-        (first, carved): (Place, u32),
-        ripe: u64,
-        is_used: &mut impl FnMut(&MemoryMap, Kind, Place) -> bool,
-    ) {
-        let bytes = kind.slot_bytes();
-        let slots = kind.slots();
-        for slot in 0..slots {
-            let place = first.plus(slot * bytes);
-            if slot < u64::from(carved) && is_used(&self.map, kind, place) {
+    fn take_over_blocks(&mut self, kind: Kind, first: Place, is_block: &mut impl FnMut(Place) -> bool) {
+        let ripe = self.epoch.wrapping_sub(QUARANTINE_EPOCHS) << STAMP_SHIFT;
+        for slot in 0..kind.slots() {
+            let place = first.plus(slot * kind.slot_bytes());
+            if kind.is_of_the_hash_index() && is_block(place) {
                 self.count_slot(kind, place, 1);
                 continue;
             }
-            // Of what was not taken over, models for one, the live bit may be set.
+            // Of what is not taken over, models for one, the live bit may be set.
             let guardian = self.change(place, 1);
             if Guardian(guardian.words().load(0)).is_live() {
                 guardian.store(0, 0);
             }
             self.kinds[kind.index()].free.push_back((place.0 / PLACE_ALIGN) | ripe);
         }
-        let (segment, page) = self.page_of(first);
-        self.segments[segment].pages[page].carved = slots as u32;
     }
 }
 

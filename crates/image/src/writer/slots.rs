@@ -3,6 +3,9 @@
 //! Free slots of a kind form one queue. A dead slot enters it at the back with the epoch of its death and
 //! leaves at the front once its quarantine has passed, so that quarantine and free list are the same thing
 //! and reuse costs one comparison. Fresh memory is used before anyone waits for the quarantine.
+//!
+//! An image that goes on with another one's memory knows which slots live, and puts those that do not into the
+//! queues slab by slab, when a slot is wanted: beginning takes no longer for it.
 
 use std::collections::VecDeque;
 
@@ -12,11 +15,15 @@ use kelix_types::{Guardian, Location, Place, SizeClass, mark};
 use super::{Image, NoRoom, page_place};
 use crate::changes::event;
 use crate::pages::{Kind, PageUse, SegmentState};
+use crate::stock::Live;
 
 /// What is known of the slots of a kind.
 pub(super) struct KindState {
     /// Dead slots, oldest first: place / 16 in the low 40 bits, the low 24 bits of the epoch above.
     pub(super) free: VecDeque<u64>,
+    /// Slabs with free slots that are not among these yet, as `Image::live` has them, and how many there are.
+    pub(super) unlisted: Vec<Place>,
+    pub(super) unlisted_slots: usize,
     pub(super) fresh: Place,
     pub(super) fresh_slots: u32,
     /// Slabs in segments that are not retired.
@@ -61,7 +68,10 @@ impl Image {
     #[inline]
     fn ripe(&mut self, kind: Kind) -> Option<Place> {
         loop {
-            let entry = *self.kinds[kind.index()].free.front()?;
+            let Some(entry) = self.kinds[kind.index()].free.front().copied() else {
+                self.list_slab(kind)?;
+                continue;
+            };
             let place = Place((entry & PLACE_MASK) * limits::PLACE_ALIGN);
             let segment = self.granules[place.granule()] as usize;
             if self.segments[segment].state != SegmentState::Open {
@@ -75,13 +85,31 @@ impl Image {
             // longer, unless nothing at all is in quarantine: the epoch would stand still then.
             let age = self.epoch.wrapping_sub(entry >> STAMP_SHIFT) & 0xff_ffff;
             if age < QUARANTINE_EPOCHS && !self.dead.is_empty() {
-                return None;
+                self.list_slab(kind)?;
+                continue;
             }
             if age == QUARANTINE_EPOCHS {
                 mark!("memory reused as soon as its quarantine was over");
             }
             return Some(place);
         }
+    }
+
+    /// Puts the free slots of a slab where those are that are handed out next. None: there is no such slab.
+    #[cold]
+    fn list_slab(&mut self, kind: Kind) -> Option<()> {
+        // Nobody can be reading what was free before this image was read.
+        let ripe = self.epoch.wrapping_sub(QUARANTINE_EPOCHS) << STAMP_SHIFT;
+        let state = &mut self.kinds[kind.index()];
+        let slab = state.unlisted.pop()?;
+        for place in self.live.dead(kind, slab) {
+            state.free.push_front((place.0 / limits::PLACE_ALIGN) | ripe);
+            state.unlisted_slots -= 1;
+        }
+        if self.kinds.iter().all(|state| state.unlisted.is_empty()) {
+            self.live = Live::default();
+        }
+        Some(())
     }
 
     /// Prefetches the `ahead`-th slot that will be handed out for an item of `bytes` bytes, for writing.
@@ -240,7 +268,7 @@ impl Image {
     pub fn spare(&self, kind: Kind) -> usize {
         let state = &self.kinds[kind.index()];
         let fresh = if self.has_fresh(kind) { state.fresh_slots as usize } else { 0 };
-        state.free.len() + fresh
+        state.free.len() + state.unlisted_slots + fresh
     }
 
     /// Whether a slot of a kind can be had at once, without pages.

@@ -392,7 +392,8 @@ impl HashIndex {
 
     /// Every location in the index, for checks.
     pub fn for_each(&self, image: &Image, mut visit: impl FnMut(Location)) {
-        self.for_each_subtable(image, |_, words| {
+        self.for_each_subtable(image, |place| {
+            let words = Self::load_subtable(image, place);
             let used = slots().filter(|index| words[*index] != 0);
             used.for_each(|index| visit(Slot(words[index]).location()));
         });
@@ -412,16 +413,16 @@ impl HashIndex {
     /// Every slot of memory that the index uses, for checks.
     pub fn for_each_block(&self, image: &Image, mut visit: impl FnMut(Kind, Place)) {
         visit(Kind::directory(self.root.depth), self.root.place);
-        self.for_each_subtable(image, |place, _| visit(Kind::SUBTABLE, place));
+        self.for_each_subtable(image, |place| visit(Kind::SUBTABLE, place));
     }
 
-    fn for_each_subtable(&self, image: &Image, mut visit: impl FnMut(Place, &Subtable)) {
+    fn for_each_subtable(&self, image: &Image, mut visit: impl FnMut(Place)) {
         for entry in 0..self.root.entries() as u64 {
             let place = self.subtable(image, KeyHash(entry));
-            let words = Self::load_subtable(image, place);
+            let header = BucketHeader::from_word(image.words(place, 1).load(0));
             // A subtable stands in the directory once for each suffix that extends its own.
-            if Self::header_of(&words).suffix == entry {
-                visit(place, &words);
+            if header.expect("a subtable of this index").suffix == entry {
+                visit(place);
             }
         }
     }

@@ -352,15 +352,13 @@ impl Store {
         }
     }
 
-    /// Takes note of the items that there are when a shard goes on where another one ended. All are as new.
-    pub(crate) fn note_restored(&mut self, locations: &[Location]) {
-        for location in locations {
-            let header = ItemHeader::from_word(self.image.slot(*location).load(1));
-            let header = header.expect("an item of this image");
-            let may_end = self.may_end(header.table);
-            if let Some(cache) = self.cache.as_mut().filter(|_| may_end) {
-                cache.keep(*location, header, Mark::new(0, cache.moment()), &self.image);
-            }
+    /// Takes note of an item that was there when a shard went on where another one ended: it is as new.
+    pub(crate) fn note_restored(&mut self, location: Location, header: ItemHeader) {
+        let Some(cache) = &self.cache else { return };
+        let mark = Mark::new(0, cache.moment());
+        let may_end = self.may_end(header.table);
+        if let Some(cache) = self.cache.as_mut().filter(|_| may_end) {
+            cache.keep(location, header, mark, &self.image);
         }
     }
 
