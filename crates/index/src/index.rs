@@ -29,6 +29,9 @@ pub struct Index {
     work: Vec<TableId>,
 }
 
+/// The indexes of ordered tables as they were at a moment, for whoever goes on with the leaves.
+pub struct OrderedTables(Vec<OrderedIndex>);
+
 /// The word of a list of roots that names the top model of an ordered table: place / 16.
 pub const fn root_word(table: TableId) -> usize {
     // Word 0 is the guardian. Kinds take turns, so that the list of a store with few tables is short.
@@ -48,18 +51,29 @@ impl Index {
         Some(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
     }
 
-    /// Adds the ordered tables, whose live leaves these are. Their models are trained anew. `None`: they make
-    /// no sense.
-    pub fn restore_ordered(&mut self, image: &mut Image, leaves: &[Place]) -> Option<Result<(), NoRoom>> {
+    /// The ordered tables that stand in an image, whose live leaves these are. `None`: they make no sense.
+    pub fn find_ordered(image: &Image, leaves: &[Place]) -> Option<OrderedTables> {
         let header = |place: &Place| LeafHeader::load(image.words(*place, Kind::LEAF_WORDS));
         let behind: HashSet<Place> = leaves.iter().filter_map(|place| header(place).next()).collect();
-        let firsts: Vec<(Place, TableId)> = leaves
-            .iter()
-            .filter(|place| !behind.contains(place))
-            .map(|place| (*place, header(place).table()))
-            .collect();
-        for (first, table) in firsts {
-            let ordered = OrderedIndex::of_chain(image, table, first)?;
+        let firsts = leaves.iter().filter(|place| !behind.contains(place));
+        let tables = firsts.map(|first| OrderedIndex::of_chain(image, header(first).table(), *first));
+        tables.collect::<Option<Vec<_>>>().map(OrderedTables)
+    }
+
+    /// Gives the ordered tables up.
+    pub fn into_ordered(self) -> OrderedTables {
+        let tables = self.ordered.into_iter().flatten().flatten();
+        OrderedTables(tables.map(|index| index.without_models()).collect())
+    }
+
+    /// Adds the ordered tables. Their models are trained anew. `None`: they make no sense.
+    pub fn restore_ordered(
+        &mut self,
+        image: &mut Image,
+        OrderedTables(tables): OrderedTables,
+    ) -> Option<Result<(), NoRoom>> {
+        for ordered in tables {
+            let table = ordered.table();
             if self.ordered(table).is_some() {
                 return None;
             }

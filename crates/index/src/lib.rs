@@ -13,7 +13,7 @@ mod learned;
 mod ordered;
 
 pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess};
-pub use index::{Found, Index, root_word};
+pub use index::{Found, Index, OrderedTables, root_word};
 pub use learned::{
     Guess, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS,
     TOP_HEADER_WORDS, Top, Window, guess_string, leaf_at, leaf_of,

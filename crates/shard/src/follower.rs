@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use kelix_image::{Books, Committed, Image, MemoryMap, Replica, SegmentSource, Span, Turn, event};
-use kelix_index::Index;
+use kelix_index::{Index, OrderedTables};
 use kelix_log::Record;
 use kelix_types::{Error, ErrorKind, Result};
 
 use crate::deduplication::History;
-use crate::restore::{Past, check_index};
+use crate::restore::{Past, check_index, find_ordered};
 use crate::shard::{Shard, ShardConfig};
 
 /// What was told of a shard so far.
@@ -26,6 +26,8 @@ pub struct Follower {
     last_incarnation: u64,
     /// Whether the hash index is known to lead to nothing but memory that is here.
     index_is_checked: bool,
+    /// The indexes of ordered tables, where somebody has followed them up to the last record that was applied.
+    ordered: Option<OrderedTables>,
 }
 
 fn senseless() -> Error {
@@ -93,7 +95,15 @@ impl Follower {
 
     fn of(replica: Replica, kept: Vec<u64>, applied: u64, last_incarnation: u64) -> Follower {
         let histories = Some(BTreeMap::new());
-        Follower { replica, kept, histories, applied, last_incarnation, index_is_checked: false }
+        Follower {
+            replica,
+            kept,
+            histories,
+            applied,
+            last_incarnation,
+            index_is_checked: false,
+            ordered: None,
+        }
     }
 
     /// The last record that was applied.
@@ -158,6 +168,7 @@ impl Follower {
             let (applied, sequence) = (self.applied, record.head.sequence);
             return Err(damaged(format!("record {sequence} comes after record {applied}")));
         }
+        self.ordered = None;
         let Follower { replica, kept, histories, .. } = self;
         replica.apply(record.notes, |replica, kind, words| {
             match (kind, words) {
@@ -223,12 +234,23 @@ impl Follower {
         Ok(())
     }
 
+    /// The same with the indexes of its ordered tables, as they are now.
+    pub(crate) fn with_ordered(self, ordered: OrderedTables) -> Follower {
+        Follower { ordered: Some(ordered), ..self }
+    }
+
+    /// The indexes of its ordered tables, for an image with its memory.
+    pub(crate) fn take_ordered(&mut self, image: &Image) -> Result<OrderedTables> {
+        self.ordered.take().map_or_else(|| find_ordered(image, &self.replica.leaves()), Ok)
+    }
+
     /// The shard goes on here, in an image whose header page stands in `header`. Its next record follows the
     /// last one that was applied.
     pub fn into_shard(mut self, config: ShardConfig, header: Span) -> Result<Shard> {
         self.take_stock()?;
-        let Follower { replica, kept, histories, applied, last_incarnation, index_is_checked } = self;
-        let past = Past { replica, last_incarnation, kept: &kept, index_is_checked };
+        let Follower { replica, kept, histories, applied, last_incarnation, .. } = self;
+        let (index_is_checked, ordered) = (self.index_is_checked, self.ordered);
+        let past = Past { replica, last_incarnation, kept: &kept, index_is_checked, ordered };
         let mut shard = Shard::go_on(config, header, past)?;
         shard.clients.restore_histories(histories.unwrap_or_default().into_values());
         shard.recorder.go_on_behind(applied);
@@ -283,13 +305,14 @@ mod tests {
     use kelix_types::limits::{EPOCH_NS, SEQUENCES_KEPT, VIEW_LEASE_NS};
     use kelix_wire::control::Caller;
     use kelix_wire::mailboxes::Mailboxes;
-    use kelix_wire::{FrameBuffer, Op, RequestHead, Sequence, Status, encode_request};
+    use kelix_wire::{Expiry, FrameBuffer, Op, RequestHead, Sequence, Status, encode_request};
 
     use super::*;
     use crate::audit::tests::build;
     use crate::datasets::Order;
     use crate::harness::Harness;
     use crate::restore::tests::{MEMORY, World};
+    use crate::stocktaking::SLOTS_A_STEP;
 
     fn config() -> ShardConfig {
         let mut config = Harness::config(1, MEMORY);
@@ -354,6 +377,34 @@ mod tests {
                 world.check();
             }
         }
+    }
+
+    /// When items end, a shard that goes on finds while it serves, and those that ended meanwhile go as well.
+    #[test]
+    fn items_end_where_a_shard_goes_on() {
+        const ITEMS: u64 = 2000;
+        let (alone, mut reader) = followed();
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()), MEMORY)];
+        let mut world = World::new(alone, 1);
+        let put = RequestHead::new(Op::Put, 0, TableId(1));
+        for number in 0..ITEMS {
+            let expiry = (number % 2 == 0).then_some(Expiry::In(EPOCH_NS * (1 + number)));
+            let head = RequestHead { expiry, ..put };
+            assert_eq!(world.ask(head, &number.to_be_bytes(), b"value").0, Status::Ok);
+        }
+        apply(&mut reader, &mut followers);
+        assert_eq!(followers[0].compare(&world.alone.shard), Ok(()));
+        let [follower] = followers;
+        let (mut alone, _reader) = taken_over(follower, world.alone.now_ns + EPOCH_NS * ITEMS / 2);
+        let steps = (1..).find(|_| alone.step().next_ns.is_none_or(|next| next > alone.now_ns)).unwrap();
+        assert!(steps as u64 > ITEMS / SLOTS_A_STEP, "{steps} steps");
+        assert_eq!(alone.shard.counters().expired, ITEMS / 4);
+        while let Some(next) = alone.step().next_ns {
+            alone.now_ns = alone.now_ns.max(next);
+        }
+        let counters = alone.shard.counters();
+        assert_eq!((counters.expired, counters.items), (ITEMS / 2, ITEMS / 2));
+        assert_eq!(alone.shard.audit(), Ok(()));
     }
 
     /// Writes that were answered before a shard was taken over are answered alike after it, and not done

@@ -60,7 +60,8 @@ impl Mirrored {
         image.follow_header(header_word::DIRECTORY as u64, follower.replica().directory(), 0);
         let mut index = Index::restore(&image).ok_or_else(|| wrong("its index makes no sense"))?;
         follower.check_index(&index, &image)?;
-        match index.restore_ordered(&mut image, &follower.replica().leaves()) {
+        let ordered = follower.take_ordered(&image)?;
+        match index.restore_ordered(&mut image, ordered) {
             Some(Ok(())) => {}
             Some(Err(_)) => return Err(no_room()),
             None => return Err(wrong("its ordered tables make no sense")),
@@ -81,9 +82,9 @@ impl Mirrored {
         &self.follower
     }
 
-    /// Gives up what was followed, to be shown in another image.
-    pub fn into_follower(self) -> Follower {
-        self.follower
+    /// Gives up what was followed, with the index of it, to be shown or gone on with in another image.
+    pub fn into_follower(self, index: Index) -> Follower {
+        self.follower.with_ordered(index.into_ordered())
     }
 
     /// Applies the next record of the shard that is shown. An error: it is not the next one, makes no sense,
@@ -255,6 +256,22 @@ mod tests {
                     mirror = world.check_on(mirror);
                 }
             }
+            // It goes on with what the mirror has, or with that and some records behind it.
+            let mut follower = mirror.shard.into_follower().expect("a mirror");
+            if seed > 1 {
+                (0..200).for_each(|_| world.act());
+                let mut words = Vec::new();
+                reader.read(&mut words, usize::MAX).unwrap();
+                assert!(follower.apply_all(&words).unwrap().is_empty());
+            }
+            let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+            let shard = follower.into_shard(Harness::config(1, MEMORY), header.clone()).unwrap();
+            let now_ns = world.alone.now_ns;
+            world.alone = Harness::of(shard, (header, segments), &Mailboxes::default());
+            world.alone.now_ns = now_ns;
+            world.check();
+            (0..2000).for_each(|_| world.act());
+            world.check();
         }
     }
 

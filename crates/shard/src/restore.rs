@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use kelix_image::{
     Books, Image, ItemFlags, ItemView, LargeBody, MemoryMap, Replica, SegmentSource, Span, Stock,
 };
-use kelix_index::Index;
+use kelix_index::{Index, OrderedTables};
 use kelix_types::{Error, ErrorKind, Place, Result, TableId};
 
 use crate::follower::Follower;
@@ -27,6 +27,8 @@ pub(crate) struct Past<'a> {
     pub kept: &'a [u64],
     /// Whether the hash index is known to lead to nothing but memory that is here.
     pub index_is_checked: bool,
+    /// The ordered tables, if somebody has followed them.
+    pub ordered: Option<OrderedTables>,
 }
 
 /// What is found by reading some items.
@@ -61,6 +63,11 @@ impl Found {
     }
 }
 
+/// The ordered tables of a replica, found in an image with its memory by a look at all leaves.
+pub(crate) fn find_ordered(image: &Image, leaves: &[Place]) -> Result<OrderedTables> {
+    Index::find_ordered(image, leaves).ok_or_else(|| wrong("its ordered tables make no sense"))
+}
+
 /// An error if the hash index leads out of the image's memory.
 pub(crate) fn check_index(index: &Index, image: &Image) -> Result<()> {
     let mut outside = false;
@@ -86,7 +93,7 @@ impl Shard {
 
     /// A shard that goes on with a replica.
     pub(crate) fn go_on(config: ShardConfig, header: Span, past: Past<'_>) -> Result<Shard> {
-        let Past { replica, last_incarnation, kept, index_is_checked } = past;
+        let Past { replica, last_incarnation, kept, index_is_checked, ordered } = past;
         let (books, leaves) = (replica.books(last_incarnation), replica.leaves());
         let (live, stock, source) = replica.into_parts();
         let mut image = Image::restore(config.image, header, source, &books)?;
@@ -102,7 +109,8 @@ impl Shard {
         let Found { runs, catalogue } =
             Found::read(&image, &stock).ok_or_else(|| wrong("an item makes no sense"))?;
         image.keep_runs(&runs).ok_or_else(|| wrong("a large value stands where something else does"))?;
-        match index.restore_ordered(&mut image, &leaves) {
+        let ordered = ordered.map_or_else(|| find_ordered(&image, &leaves), Ok)?;
+        match index.restore_ordered(&mut image, ordered) {
             Some(Ok(())) => {}
             Some(Err(_)) => {
                 let context = "there is no room for the models of its ordered tables; give it more memory";

@@ -210,7 +210,7 @@ impl Shard {
 
     /// Of a mirror: what it has followed, which is shown here no more.
     pub fn into_follower(self) -> Option<Follower> {
-        self.mirrored.map(|mirrored| mirrored.into_follower())
+        self.mirrored.map(|mirrored| mirrored.into_follower(self.store.index))
     }
 
     /// Of a mirror: applies the next record of the shard that it shows. An error: the record is not the next

@@ -58,6 +58,19 @@ impl OrderedIndex {
         index.check(image).is_ok().then_some(index)
     }
 
+    /// The index of the same table in an image that goes on with the leaves. Its models are trained anew.
+    pub fn without_models(self) -> OrderedIndex {
+        let leaves = match self.leaves {
+            Leaves::Numbers(Chain { blocks, .. }) => {
+                Leaves::Numbers(Chain { blocks, models: Models::new(self.table) })
+            }
+            Leaves::Strings(Chain { blocks, .. }) => {
+                Leaves::Strings(Chain { blocks, models: Models::new(self.table) })
+            }
+        };
+        OrderedIndex { leaves, ..self }
+    }
+
     /// About how many keys there are from one on to below another: exactly those of the leaves at both ends,
     /// and as many in each leaf between as leaves have on average.
     pub fn estimate(&self, image: &Image, from: Option<&[u8]>, until: Option<&[u8]>) -> u64 {
