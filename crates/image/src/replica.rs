@@ -2,12 +2,12 @@
 //!
 //! A replica knows of each segment what its pages are, and of each slot that may hold an item or a leaf
 //! whether that is live: a bit a place, which changes with the slot's first word. Where it does, the item is
-//! counted ([`Stock`]): its header is written before it comes to life, and stays until it has died. So whoever
-//! goes on with the image ([`Image::restore`](crate::Image::restore)) looks at no item.
+//! counted ([`Stock`]): its header is written before it comes to life, and stays until it has died. So
+//! whoever goes on with the image ([`Image::restore`](crate::Image::restore)) looks at no item.
 //!
 //! Memory that was copied is as it was at no moment until the notes beside it are applied, and what was
-//! counted of it would stay wrong: counting begins with a look at all slots ([`Replica::take_stock`]), or with
-//! an image that has none yet.
+//! counted of it would stay wrong: counting begins with a look at all slots ([`Replica::take_stock`]), or
+//! with an image that has none yet.
 //!
 //! Notes are applied in their order, which is that of the writer's stores, and each single word is published.
 //! So whoever reads a replica while notes are applied sees what readers of the image itself may see
@@ -415,8 +415,8 @@ impl Replica {
         }
     }
 
-    /// Looks at all slots, whether those live that are said to, and are counted: for tests. `Err`: what is not
-    /// so.
+    /// Looks at all slots, whether those live that are said to, and are counted: for tests. `Err`: what is
+    /// not so.
     pub fn check_live(&self) -> std::result::Result<(), String> {
         let mut stock = Stock::default();
         for segment in self.segments.iter().flatten() {

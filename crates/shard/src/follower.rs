@@ -26,7 +26,8 @@ pub struct Follower {
     last_incarnation: u64,
     /// Whether the hash index is known to lead to nothing but memory that is here.
     index_is_checked: bool,
-    /// The indexes of ordered tables, where somebody has followed them up to the last record that was applied.
+    /// The indexes of ordered tables, where somebody has followed them up to the last record that was
+    /// applied.
     ordered: Option<OrderedTables>,
 }
 
@@ -223,9 +224,9 @@ impl Follower {
         self.replica.stock().map_or(&[], |stock| &stock.tables)
     }
 
-    /// Looks whether the hash index leads to nothing but memory that is here, where that was not done. Records
-    /// are whole, follow each other from there on, and have checksums: what they change leads to where the
-    /// shard's own index led.
+    /// Looks whether the hash index leads to nothing but memory that is here, where that was not done.
+    /// Records are whole, follow each other from there on, and have checksums: what they change leads to
+    /// where the shard's own index led.
     pub(crate) fn check_index(&mut self, index: &Index, image: &Image) -> Result<()> {
         if !self.index_is_checked {
             check_index(index, image)?;

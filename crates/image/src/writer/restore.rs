@@ -1,5 +1,6 @@
-//! An image that begins with what another one held: what its memory does not say is said by *books*, and which
-//! slots live, whoever had the memory before ([`Replica`](crate::Replica)). No slot of an item is looked at.
+//! An image that begins with what another one held: what its memory does not say is said by *books*, and
+//! which slots live, whoever had the memory before ([`Replica`](crate::Replica)). No slot of an item is
+//! looked at.
 
 use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN, QUARANTINE_EPOCHS};
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass};

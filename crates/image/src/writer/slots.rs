@@ -4,8 +4,8 @@
 //! leaves at the front once its quarantine has passed, so that quarantine and free list are the same thing
 //! and reuse costs one comparison. Fresh memory is used before anyone waits for the quarantine.
 //!
-//! An image that goes on with another one's memory knows which slots live, and puts those that do not into the
-//! queues slab by slab, when a slot is wanted: beginning takes no longer for it.
+//! An image that goes on with another one's memory knows which slots live, and puts those that do not into
+//! the queues slab by slab, when a slot is wanted: beginning takes no longer for it.
 
 use std::collections::VecDeque;
 
