@@ -32,8 +32,9 @@ fn random() -> Random {
 /// Writes until that fails, in a thread of its own.
 fn write_on(cluster: &Cluster, mut ledger: Ledger) -> JoinHandle<Ledger> {
     let mut session = cluster.brief_session();
+    // Before anybody is killed.
+    let tables = Tables::open(&mut session).unwrap();
     std::thread::spawn(move || {
-        let tables = Tables::open(&mut session).unwrap();
         let error = ledger.write_on(&mut session, &tables, || ());
         assert!(error.retry() || error.effect() == Effect::Unknown, "{error}");
         ledger
