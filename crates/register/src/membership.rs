@@ -123,17 +123,17 @@ impl Membership {
         asked.map(drop)
     }
 
-    /// Takes this member out of the view, which is not primary: nobody has to reckon with it any more. That it ever
-    /// was primary has to be over where it could be read or asked.
-    pub fn leave(&self) -> Result<()> {
-        let left = self.change(|view| {
-            let view = view.filter(|view| view.member(self.boot).is_some() && view.primary != self.boot)?;
+    /// Takes this member out of the view, which is not in sync: nobody has to reckon with it any more, or can
+    /// put it among those in sync. That it ever was primary has to be over where it could be read or asked.
+    /// `false`: it is in sync, and stays.
+    pub fn leave(&self) -> Result<bool> {
+        let (_, view) = self.change(|view| {
+            let view = view.filter(|view| view.member(self.boot).is_some() && !view.is_in_sync(self.boot))?;
             let mut next = view.next(0);
-            next.take_out_of_sync(self.boot);
             next.retain_members(|member| member.boot != self.boot);
             Some(next)
-        });
-        left.map(drop)
+        })?;
+        Ok(view.is_none_or(|view| view.member(self.boot).is_none()))
     }
 
     /// Puts a member among those in sync with this one, which is primary. Whether it is there then.
@@ -141,9 +141,13 @@ impl Membership {
         let changed = self.change(|view| {
             let view = view.filter(|view| view.primary == self.boot && !view.is_in_sync(boot))?;
             // Whoever follows has joined the members before.
-            view.member(boot).filter(|_| !view.leaving.contains(&boot))?;
+            let listed = view.member(boot).filter(|_| !view.leaving.contains(&boot))?;
             let mut next = view.next(0);
             next.in_sync.push(boot);
+            // Of a member of the same node before it that was in sync when this one joined.
+            next.retain_members(|member| {
+                member.node != listed.node || view.is_in_sync(member.boot) || member.boot == boot
+            });
             Some(next)
         });
         let is_in = |view: View| view.primary == self.boot && view.is_in_sync(boot);

@@ -23,13 +23,13 @@ use kelix_fabric::shm::{
     RunDirectory, map_file, term_in_force,
 };
 use kelix_image::{LeasedTerm, SharedWord, Span};
+use kelix_shard::replicas::Lease;
 use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tracing::warn;
 
-use crate::cluster::Lease;
 use crate::holder::{Holder, describe, is_same_file};
 
 /// How long a server that was superseded may take to end by itself.

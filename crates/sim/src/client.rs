@@ -14,7 +14,7 @@ use crate::fabric::{Bell, Wire};
 use crate::history::{Operation, ValueId};
 use crate::plan::{Plan, Theme};
 use crate::random::Random;
-use crate::scheduler::{self, Shared, TaskId};
+use crate::scheduler::{self, HostClock, Shared, TaskId};
 use crate::server::{Again, Server, Side};
 use crate::value::Shape;
 pub use mirrors::OnMirrors;
@@ -40,6 +40,8 @@ const SEASON: u64 = 2_000;
 const OPERATION_NS_MAX: u64 = 5_000_000_000;
 /// Lease of views, in epochs.
 pub const VIEW_LEASE_EPOCHS: u64 = 40;
+/// How long a client waits at most that finds no server whose lease is not over.
+const AWAITED_NS: u64 = 20_000;
 /// So many tries in a row fail only at a store that does not serve.
 const TRIES_MAX: u32 = 100;
 
@@ -79,6 +81,8 @@ pub struct Stage {
     pub values: Shared<u64>,
     /// Generations that were loaded.
     pub loads: Shared<Vec<datasets::Load>>,
+    /// The clocks of the hosts on which clients are.
+    pub clocks: Rc<[HostClock]>,
     /// Of the clients of mirrors.
     pub on_mirrors: Option<OnMirrors>,
 }
@@ -118,8 +122,10 @@ impl Line {
             Box::new(move |caller| {
                 // A read would begin again there, and what it finds be written down as of this store.
                 if caller.is_none() && stage.server.borrow().store != store {
-                    let gone = Error::new(ErrorKind::Unavailable, "connect", "it is another store");
-                    return Err(gone.with_retry(true));
+                    return Err(unavailable("it is another store"));
+                }
+                if stage.server.borrow().is_silent() {
+                    return Err(unavailable("its lease is over"));
                 }
                 Ok(line.connect(&stage, drift_ppm, &host, caller))
             })
@@ -293,8 +299,12 @@ impl Client {
 
     fn connect(&mut self) -> Option<Connection> {
         let term = self.stage.server.borrow().store;
-        // Some know only what they learnt by themselves, and that is soon old.
-        let alone = self.random.once_in(2);
+        if self.stage.server.borrow().is_silent() {
+            scheduler::sleep(self.random.below(AWAITED_NS));
+            return None;
+        }
+        // Some know only what they learnt by themselves, and that is soon old; so do those on several hosts.
+        let alone = self.random.once_in(2) || self.stage.clocks.len() > 1;
         let host = if alone { Host::default() } else { self.stage.host.clone() };
         // Some go on when they have lost their connection.
         let caller = self.random.once_in(3).then(|| self.random.below(u64::MAX) + 1);
@@ -334,6 +344,10 @@ impl Client {
         self.stage.cost.borrow_mut().add(now.since(connection.counted));
         connection.counted = now;
     }
+}
+
+fn unavailable(why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, "connect", why).with_retry(true)
 }
 
 fn take_one(remaining: &RefCell<u64>) -> bool {

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 121] = [
+pub const WANTED: [&str; 127] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -22,6 +22,7 @@ pub const WANTED: [&str; 121] = [
     "client connected anew before its old connection was over",
     "client gone in the middle of an upload",
     "client killed",
+    "client on another host",
     "client stopped",
     "connection cut",
     "connection delayed",
@@ -35,6 +36,7 @@ pub const WANTED: [&str; 121] = [
     "copy of models was replaced by another session",
     "directory copy was old",
     "directory moved",
+    "earlier primary has left",
     "epoch stepped",
     "false claim about a link",
     "follower took a shard over",
@@ -60,6 +62,8 @@ pub const WANTED: [&str; 121] = [
     "leaf that is not committed",
     "leaf was younger than what led to it",
     "leaf written anew",
+    "lease of an earlier primary waited for",
+    "lease renewed that was over",
     "leaves beside others that are not committed",
     "leaves merged",
     "leaves of a scan were younger than what led to them",
@@ -81,6 +85,7 @@ pub const WANTED: [&str; 121] = [
     "models copied",
     "node began anew",
     "node copied",
+    "node cut off the register",
     "node killed",
     "node promoted",
     "node stopped",
@@ -97,6 +102,7 @@ pub const WANTED: [&str; 121] = [
     "read by name",
     "read on a mirror",
     "record applied to a mirror",
+    "register did not answer",
     "replica compared with its primary",
     "replica left to the streams",
     "replica left",
@@ -131,19 +137,22 @@ pub const WANTED: [&str; 121] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 15] = [
+const RARE: [&str; 18] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",
     "item of a server that has gone found without models",
     "item with a link to another shard was moved",
     "leaf written anew for another EMPTY pattern",
+    "member cannot begin anew yet",
     "mirror let go",
     "node superseded before it served",
     "notes of items with links forgotten",
+    "page of an earlier member lost",
     "page voided by another member",
     "record waited for that of another shard",
     "replica could not be chosen yet",
+    "replica may be in the view",
     "replica too late",
     "table thawed by itself",
     "top model moved",

@@ -13,6 +13,9 @@
 //! connection is held up. A broken connection loses what has not landed. A sleeper is woken as in shared
 //! memory: its word says that it sleeps, and a wake-up that comes early is kept.
 //!
+//! Memory on another host is READ as over TCP: by somebody there, who looks at that host's clock, and out of
+//! reach of loads.
+//!
 //! The endpoint of a session on a mirror takes in that of its connection to the primary, which is as over TCP:
 //! memory is READ there, and is out of reach of loads.
 
@@ -22,6 +25,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use kelix_fabric::shm::{AUTHORITY_TERM, term_in_force};
 use kelix_fabric::{
     Broken, Clock, Direct, FIRST_OF_PRIMARY, Fabric, Mailbox, PeerId, Promises, Read, ReadState,
     RemoteMemory, Sampled, SimFabric, Waiter, WorkQueue,
@@ -31,10 +35,7 @@ use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::mark;
 
-use crate::scheduler::{self, Shared, TaskId};
-
-/// Word of the authority page that holds the term in force, as in a run directory.
-pub const AUTHORITY_TERM: usize = 1;
+use crate::scheduler::{self, HostClock, Shared, TaskId};
 
 /// Which of the two kinds a fabric is, and how slow.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +134,8 @@ pub struct Peer {
     pub maps: Option<Rc<dyn Fn() -> Arc<MemoryMap>>>,
     /// The authority page, where there is memory to READ.
     pub authority: Option<Span>,
+    /// The clock of the peer's host and its server's term, if that is another host.
+    pub far: Option<(HostClock, u64)>,
     /// The peer's mailbox.
     pub outbox: Span,
     /// This side's mailbox.
@@ -249,8 +252,12 @@ impl SimEndpoint {
     fn loads(&self, peer: PeerId) -> Option<Direct> {
         let peer = self.peer(peer);
         let ((map, header), authority) = (peer.memory.as_ref()?, peer.authority.as_ref()?);
-        let authority = authority.word(AUTHORITY_TERM);
-        self.kind.ordered.then(|| Direct::new(map.clone(), header, authority))
+        self.kind.ordered.then(|| Direct::new(map.clone(), header, term_in_force(authority)))
+    }
+
+    /// Whether the memory of a peer is out of reach of loads, wherever that is.
+    fn is_far(&self, peer: PeerId) -> bool {
+        of_primary(peer).is_some() || self.peer(peer).far.is_some()
     }
 
     fn clock_ns(&self) -> u64 {
@@ -272,7 +279,7 @@ impl WorkQueue for SimEndpoint {
 
 impl RemoteMemory for SimEndpoint {
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
-        self.peer(peer).memory.as_ref().filter(|_| of_primary(peer).is_none()).map(|(map, _)| map)
+        self.peer(peer).memory.as_ref().filter(|_| !self.is_far(peer)).map(|(map, _)| map)
     }
 
     fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
@@ -280,7 +287,7 @@ impl RemoteMemory for SimEndpoint {
     }
 
     fn map_version(&self, peer: PeerId) -> u64 {
-        if of_primary(peer).is_some() {
+        if self.is_far(peer) {
             return 0;
         }
         self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.segments_version())
@@ -325,7 +332,7 @@ impl RemoteMemory for SimEndpoint {
     }
 
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
-        if of_primary(read.peer).is_some() {
+        if self.is_far(read.peer) {
             if self.is_broken(read.peer) {
                 return ReadState::Broken;
             }
@@ -339,9 +346,9 @@ impl RemoteMemory for SimEndpoint {
             return ReadState::Outside;
         }
         let sampled = if self.kind.ordered {
-            self.loads(read.peer)
-                .and_then(|direct| direct.read(read.place, into))
-                .expect("a place that is known")
+            let host = self.peer(read.peer).far.map_or_else(scheduler::clock, |(clock, _)| clock);
+            let direct = self.loads(read.peer).expect("memory to READ");
+            scheduler::on_host(host, || direct.read(read.place, into)).expect("a place that is known")
         } else {
             let Some(sampling) = self.samplings.get(&(read.peer, read.tag)) else { return ReadState::Broken };
             if sampling.borrow().missing > 0 {
@@ -370,7 +377,7 @@ impl RemoteMemory for SimEndpoint {
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {
-        if of_primary(peer).is_none() { self.loads(peer) } else { None }
+        if self.is_far(peer) { None } else { self.loads(peer) }
     }
 
     fn stamp_window(&self) -> u64 {
@@ -381,8 +388,9 @@ impl RemoteMemory for SimEndpoint {
         if self.is_broken(peer) && of_primary(peer).is_some() {
             return None;
         }
-        let page = self.peer(peer).authority.as_ref();
-        Some(page.map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM)))
+        let Peer { authority, far, .. } = self.peer(peer);
+        let term = || authority.as_ref().map_or(0, |page| term_in_force(page).load());
+        Some(far.map_or_else(term, |(_, term)| term))
     }
 }
 

@@ -15,6 +15,7 @@ mod shown;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use kelix_fabric::shm::AUTHORITY_TERM;
 use kelix_fabric::{Clock, PeerId, Waiter, WorkQueue};
 use kelix_image::{Header, PrivateSegments, Span, header_word};
 use kelix_log::{Gatherer, LogControl, Record};
@@ -22,7 +23,7 @@ use kelix_shard::{Follower, Now, Shard, ShardConfig, Streams};
 use kelix_types::{Error, ErrorKind, Result, mark};
 use kelix_wire::View;
 
-use crate::fabric::{AUTHORITY_TERM, Bell, Kind, SimEndpoint, SleepWord};
+use crate::fabric::{Bell, Kind, SimEndpoint, SleepWord};
 use crate::scheduler::{self, Shared};
 use crate::server::{Join, Server, ShardNode};
 pub use shown::{Change, Cut, Shown};
@@ -364,6 +365,8 @@ impl Mirror {
             shards: shards.collect(),
             log: None,
             commits: false,
+            clock: Default::default(),
+            far: Rc::default(),
             connections: Rc::default(),
             mirror: Rc::default(),
         };

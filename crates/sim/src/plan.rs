@@ -98,7 +98,7 @@ const OPERATIONS_OF_CLUSTERS: u64 = 4;
 
 /// Clocks may be wrong by so much where time bounds a READ: a reader waits 3/4 of an epoch at most by its own
 /// clock, and the shard an epoch by its own.
-const DRIFT_PPM_MAX: u64 = 120_000;
+pub const DRIFT_PPM_MAX: u64 = 120_000;
 
 impl Plan {
     /// The plans of a seed: of servers of their own, and of a cluster, with fewer operations.
@@ -122,9 +122,13 @@ impl Plan {
         }
         let mut random = Random::new(seed ^ 0xC105);
         (plan.seed, plan.disk_ns, plan.mirrors, plan.loads) = (seed, None, false, false);
-        plan.cluster = Some(ClusterPlan::of(&mut random, plan.temper.long_pause_ns_max));
+        plan.cluster = Some(ClusterPlan::of(&mut random, plan.temper.long_pause_ns_max, seed % 2 == 0));
         (plan.faults.take_overs, plan.faults.stopped_shards) = (8, 8);
         plan.faults.pause_ns = 60_000 + random.below(400_000);
+        if plan.cluster.is_some_and(|cluster| cluster.hosts.is_some()) {
+            // A successor waits for a lease before anything can be done again.
+            plan.faults.pause_ns *= 2;
+        }
         plan
     }
 

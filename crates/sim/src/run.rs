@@ -21,7 +21,7 @@ use crate::history::{Action, CompareOutcome, Operation};
 use crate::mirror::Shown;
 use crate::plan::{Plan, Theme};
 use crate::random::Random;
-use crate::scheduler::{self, End, Shared, TaskId};
+use crate::scheduler::{self, End, HostClock, Shared, TaskId};
 use crate::server::{ServerPlan, drift_ppm};
 
 /// Moments that an operation may take on average before a run is called too long.
@@ -96,6 +96,7 @@ fn run_plan(plan: Plan) -> Outcome {
             shards: plan.shards,
             memory_bytes: plan.memory_bytes,
             authority: Span::private(4096),
+            clock: HostClock::default(),
             drift_ppm_max: plan.drift_ppm_max,
             findings: findings.clone(),
             disk: disk.clone(),
@@ -109,6 +110,7 @@ fn run_plan(plan: Plan) -> Outcome {
             None => (None, Rc::new(RefCell::new(servers.start()))),
         };
         *cluster.borrow_mut() = nodes.clone();
+        let clocks = nodes.as_ref().map_or_else(|| vec![HostClock::default()], Cluster::clocks);
         let set = Rc::new(Stage {
             plan,
             server,
@@ -128,6 +130,7 @@ fn run_plan(plan: Plan) -> Outcome {
             values: Rc::default(),
             loads: Rc::default(),
             on_mirrors: None,
+            clocks: clocks.into(),
         });
         *stage.borrow_mut() = Some(set.clone());
         let (harm, done) = (harm.clone(), done.clone());
@@ -137,7 +140,7 @@ fn run_plan(plan: Plan) -> Outcome {
             conduct(plan, (&set, &on_mirrors), (servers, nodes), &harm, &mut random, &done);
         });
     };
-    kelix_fabric::set_host_clock(Some(scheduler::now_ns));
+    kelix_fabric::set_host_clock(Some(scheduler::host_now_ns));
     let until = || *done.borrow();
     let moments_max = plan.operations * MOMENTS_AN_OPERATION;
     let (end, moments) = scheduler::run(plan.seed, plan.temper, moments_max, set_up, until);
@@ -323,7 +326,10 @@ fn hire(
 ) -> TaskId {
     let drift_ppm = drift_ppm(stage.plan.drift_ppm_max);
     let client = Client { number, stage: stage.clone(), random: random.split(), drift_ppm };
-    scheduler::spawn(name, move || work(client))
+    let clocks = stage.clocks.clone();
+    let task = scheduler::spawn(name, move || work(client));
+    scheduler::set_clock(task, clocks[random.below(clocks.len() as u64) as usize]);
+    task
 }
 
 /// A client that works until nothing is left to do.

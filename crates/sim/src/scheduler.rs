@@ -39,9 +39,28 @@ enum State {
     Ended,
 }
 
+/// The clock of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HostClock {
+    /// What it said when the true one said nothing.
+    pub began_ns: u64,
+    /// How much faster it runs than the true one, in parts per million.
+    pub drift_ppm: i64,
+}
+
+impl HostClock {
+    /// What it says at a moment of the true time.
+    pub fn at(self, now_ns: u64) -> u64 {
+        let ahead_ns = now_ns as i128 * self.drift_ppm as i128 / 1_000_000;
+        self.began_ns + now_ns.saturating_add_signed(ahead_ns as i64)
+    }
+}
+
 struct Task {
     name: String,
     state: State,
+    /// The clock of the host that it runs on.
+    clock: HostClock,
     /// It does not run before this time, whatever happens: it was stopped.
     stopped_until_ns: u64,
     coroutine: Option<Coroutine<(), (), (), DefaultStack>>,
@@ -179,6 +198,30 @@ pub fn now_ns() -> u64 {
     with(|world| world.now_ns)
 }
 
+/// The time by the clock of the host that the running task is on; by the true one, if none runs.
+pub fn host_now_ns() -> u64 {
+    clock().at(now_ns())
+}
+
+/// The clock of the host that the running task is on.
+pub fn clock() -> HostClock {
+    with(|world| world.running.map(|task| world.tasks[task.0].clock).unwrap_or_default())
+}
+
+/// Has a task be on a host with another clock.
+pub fn set_clock(task: TaskId, clock: HostClock) {
+    with(|world| world.tasks[task.0].clock = clock);
+}
+
+/// Does what another host does for the running task.
+pub fn on_host<R>(clock: HostClock, act: impl FnOnce() -> R) -> R {
+    let Some(task) = with(|world| world.running) else { return act() };
+    let before = with(|world| std::mem::replace(&mut world.tasks[task.0].clock, clock));
+    let result = act();
+    set_clock(task, before);
+    result
+}
+
 /// A random number below `end`.
 pub fn random_below(end: u64) -> u64 {
     with(|world| world.random.below(end))
@@ -306,7 +349,7 @@ fn happen() {
     }
 }
 
-/// Adds a task.
+/// Adds a task, on the host of the one that runs.
 pub fn spawn(name: &str, body: impl FnOnce() + 'static) -> TaskId {
     let stack = DefaultStack::new(STACK_BYTES).expect("memory for a stack");
     // What a coroutine begins with must be small.
@@ -315,10 +358,12 @@ pub fn spawn(name: &str, body: impl FnOnce() + 'static) -> TaskId {
         YIELDER.set(yielder);
         body();
     });
+    let clock = clock();
     with(|world| {
         world.tasks.push(Task {
             name: name.to_string(),
             state: State::Ready,
+            clock,
             stopped_until_ns: 0,
             coroutine: Some(coroutine),
         });

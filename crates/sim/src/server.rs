@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kelix::sim::{Connected, Host, Primary, Source};
+use kelix_fabric::shm::{AUTHORITY_TERM, AUTHORITY_UNTIL, term_in_force};
 use kelix_fabric::{Clock, Fabric, PeerId, Waiter, WorkQueue};
 use kelix_image::{Header, ImageConfig, PrivateSegments, SegmentSource, Span, header_word};
 use kelix_log::{Lag, LogControl, Reader};
@@ -15,9 +16,9 @@ use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 
 use crate::client::VIEW_LEASE_EPOCHS;
 use crate::disk::{Disk, LogEnd};
-use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
+use crate::fabric::{Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
 use crate::mirror::{self, Shown};
-use crate::scheduler::{self, Shared, TaskId};
+use crate::scheduler::{self, HostClock, Shared, TaskId};
 
 /// A client that wants to be served.
 pub(crate) struct Join {
@@ -74,6 +75,7 @@ impl Join {
             maps: None,
             is_ordered,
             authority: None,
+            far: None,
             sleeps: SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS),
             outbox: client_mailbox,
             inbox: server_mailbox,
@@ -101,6 +103,8 @@ pub struct Server {
     pub(crate) kind: Kind,
     pub(crate) view: View,
     pub(crate) authority: Span,
+    /// The clock of its host, by which clients know whether they are there.
+    pub(crate) clock: HostClock,
     pub(crate) shards: Vec<ShardNode>,
     /// Who writes its log.
     pub(crate) log: Option<TaskId>,
@@ -108,6 +112,8 @@ pub struct Server {
     pub(crate) commits: bool,
     /// Connections so far.
     pub(crate) connections: Rc<Cell<u64>>,
+    /// The connections of clients on other hosts.
+    pub(crate) far: Shared<Vec<Wire>>,
     /// Its mirror, once that can be read.
     pub mirror: Shared<Option<Server>>,
 }
@@ -123,6 +129,8 @@ pub struct ServerPlan {
     pub memory_bytes: u64,
     /// The page that says which term is in force.
     pub authority: Span,
+    /// The clock of the host that servers are on.
+    pub clock: HostClock,
     /// How wrong clocks may be.
     pub drift_ppm_max: u64,
     /// What is wrong, found on the way.
@@ -171,10 +179,12 @@ impl ServerPlan {
             kind: self.kind,
             view,
             authority: self.authority.clone(),
+            clock: self.clock,
             shards,
             log,
             commits: log.is_some(),
             connections: Rc::default(),
+            far: Rc::default(),
             mirror: Rc::default(),
         };
         if let Some(shown) = &self.mirrors {
@@ -198,10 +208,12 @@ impl ServerPlan {
             kind: self.kind,
             view,
             authority: self.authority.clone(),
+            clock: self.clock,
             shards,
             log: None,
             commits: true,
             connections: Rc::default(),
+            far: Rc::default(),
             mirror: Rc::default(),
         }
     }
@@ -336,6 +348,15 @@ impl Server {
         self.log
     }
 
+    /// Whether it takes no clients, because its lease is over.
+    pub fn is_silent(&self) -> bool {
+        scheduler::unnoticed(|| {
+            let is_leased = self.authority.words().load(AUTHORITY_UNTIL) != 0;
+            let term = || scheduler::on_host(self.clock, || term_in_force(&self.authority).load());
+            is_leased && term() != self.term
+        })
+    }
+
     /// The same server, as it is reached over TCP.
     pub fn over_tcp(&self) -> Server {
         Server { kind: Kind { ordered: true, ..self.kind }, ..self.clone() }
@@ -351,6 +372,10 @@ impl Server {
     ) -> Connected {
         let mut endpoint = SimEndpoint::new(self.kind, side.bell.clone(), side.drift_ppm);
         let connection = self.connections.get() + 1;
+        if scheduler::clock() != self.clock {
+            mark!("client on another host");
+            self.far.borrow_mut().push(side.wire.clone());
+        }
         let joined = |shard| self.join(&mut endpoint, shard, side, (connection, caller));
         let peers = self.shards.iter().map(joined).collect();
         let server = self.clone();
@@ -403,6 +428,7 @@ impl Server {
             maps: Some(Rc::new(move || scheduler::unnoticed(|| segments.map(&page)))),
             is_ordered: self.kind.ordered,
             authority: Some(self.authority.clone()),
+            far: (scheduler::clock() != self.clock).then_some((self.clock, self.term)),
             outbox: server_mailbox,
             inbox: client_mailbox,
             sleeps: SleepWord(shard.header.clone(), header_word::SLEEPING),

@@ -103,7 +103,10 @@ impl Departure {
             }
             return Ok(Next::Stays);
         }
-        node.membership().leave()?;
+        // It may have been put among those in sync since, and be the last one that lives.
+        if !node.membership().leave()? && !self.is_late() {
+            return Ok(Next::Stays);
+        }
         info!(node = node.config.node, "this node leaves the cluster");
         Ok(Next::Ends)
     }

@@ -38,7 +38,9 @@ use kelix_image::words::full_fence;
 use kelix_log::LogState;
 use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::Durability;
-use kelix_shard::replicas::{Look, Looked, Promoted, Silence, look_after, promote, void};
+use kelix_shard::replicas::{
+    Lease, Look, Looked, Promoted, Silence, is_to_ask, look_after, promote, release, void,
+};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
 
@@ -58,7 +60,6 @@ use keeping::Keeping;
 use recovery::Recovery;
 
 pub use directory::ClusterDirectory;
-pub(crate) use hosts::Lease;
 pub use hosts::{HostsConfig, LEASE_MIN, LEASE_USUAL};
 pub(crate) use replication::Replication;
 pub(crate) use status::NodeStatus;
@@ -367,7 +368,7 @@ impl Node {
     /// cannot go on.
     pub fn run(&self, mut promoted: impl FnMut()) -> Result<NodeEnded> {
         let (mut silence, mut looked, mut said) = (Silence::default(), Instant::now(), false);
-        let mut asked = None;
+        let mut asked_ns = None;
         let (mut departure, mut keeping) = (Departure::default(), Keeping::default());
         loop {
             std::thread::sleep(ROUND);
@@ -375,7 +376,7 @@ impl Node {
                 return Ok(NodeEnded::Stopped);
             }
             let passed = std::mem::replace(&mut looked, Instant::now()).elapsed();
-            let view = match self.look(&mut asked) {
+            let view = match self.look(&mut asked_ns) {
                 Ok(view) => view,
                 Err(error) if error.kind() == ErrorKind::Superseded => {
                     self.stopper().stop();
@@ -439,20 +440,17 @@ impl Node {
 
     /// The newest view. On several hosts that of a moment ago, between two questions, each of which renews the
     /// lease of a primary.
-    fn look(&self, asked: &mut Option<Instant>) -> Result<Option<View>> {
+    fn look(&self, asked_ns: &mut Option<u64>) -> Result<Option<View>> {
         let Some(length) = self.config.lease() else { return self.membership().look() };
+        let length_ns = length.as_nanos() as u64;
         let known = self.membership().view();
-        // Whoever hands over or leaves, or waits for that, is in a hurry.
-        let hurries = known.as_ref().is_some_and(|view| view.successor.is_some() || !view.leaving.is_empty());
-        let pause = if hurries { Duration::ZERO } else { hosts::between_questions(length) };
-        if asked.is_some_and(|asked| asked.elapsed() < pause) {
+        let is_early = |at_ns| !is_to_ask(known.as_ref(), hosts::now_ns() - at_ns, length_ns);
+        if asked_ns.is_some_and(is_early) {
             return Ok(known);
         }
-        let lease = Lease::begin(length);
-        *asked = Some(Instant::now());
-        let view = self.membership().look()?;
-        let is_primary = view.as_ref().is_some_and(|view| view.primary == self.membership().boot);
-        if is_primary && self.role() == NodeRole::Primary {
+        *asked_ns = Some(hosts::now_ns());
+        let (view, lease) = Lease::ask(self.membership(), length_ns, hosts::now_ns)?;
+        if let Some(lease) = lease.filter(|_| self.role() == NodeRole::Primary) {
             let shared = self.current.get().shared;
             let was_over = !shared.authority.counts();
             shared.authority.lease(lease);
@@ -468,15 +466,17 @@ impl Node {
     /// Says that nothing counts any more that this node has ever done as primary, so that its successor need not
     /// wait.
     fn release(&self) {
-        let voided = Authority::void(&RunDirectory(self.config.directory.run()));
-        full_fence();
+        let run = RunDirectory(self.config.directory.run());
         let shared = self.current.get().shared;
-        let closed = voided.and_then(|()| match shared.agent.get().is_none_or(AgentHandle::close_verbs) {
-            true => Ok(()),
-            false => Err(unavailable("it is not known whether somebody still reads over verbs")),
-        });
-        let left = closed.and_then(|()| self.membership().leave());
-        if let Err(error) = left {
+        let void = || {
+            Authority::void(&run)?;
+            full_fence();
+            match shared.agent.get().is_none_or(AgentHandle::close_verbs) {
+                true => Ok(()),
+                false => Err(unavailable("it is not known whether somebody still reads over verbs")),
+            }
+        };
+        if let Err(error) = release(self.membership(), void) {
             debug!(%error, "the next primary waits until the lease of this one is over");
         }
     }
@@ -510,7 +510,6 @@ impl Node {
 
     /// Looks after the primary, which has said nothing for some time.
     fn watch(&self, view: &View, followed: u64, silent_ns: u64) -> Result<Watched> {
-        let own = self.membership().boot;
         let shared = self.current.get().shared;
         let look = Look {
             followed,
@@ -520,7 +519,7 @@ impl Node {
             wait_ns: self.config.lease().map_or(0, |lease| 2 * lease.as_nanos() as u64),
         };
         let lives = |boot| self.config.lives(view, boot);
-        match look_after((view, own), look, lives, || self.follow_chosen(view))? {
+        match look_after((self.membership(), view), look, lives, || self.follow_chosen(view))? {
             // Whoever goes on in the primary's place goes on with the log, too.
             Looked::Well if shared.wal.as_ref().is_some_and(|wal| wal.state() == LogState::Failed) => {
                 error!(node = self.config.node, "the log of this replica has failed");
@@ -612,7 +611,7 @@ impl Node {
             }
         };
         let config = self.config.primary_config(&self.config.token()?, self.reserved.address());
-        let lease = self.config.lease().map(|length| Lease::of_primary(self.membership(), length));
+        let lease = self.config.lease().map(|length| hosts::lease_of_primary(self.membership(), length));
         let reserved = self.reserved.try_clone()?;
         let prepared =
             primary::prepare(&config, &self.status, (&view, lease), reserved, (Some(of_replica), kept))?;
@@ -669,7 +668,7 @@ fn begin_cluster(
     }
     // Only one node at a time opens the socket of a term in the run directory that all share: the one that is
     // in the view.
-    let lease = config.lease().map(Lease::begin);
+    let lease = config.lease().map(|length| Lease::begin(length.as_nanos() as u64, hosts::now_ns()));
     let (has_begun, _) = status.membership.change(|there| there.is_none().then(|| view.clone()))?;
     if !has_begun {
         return Ok(None);

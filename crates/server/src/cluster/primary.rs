@@ -7,11 +7,10 @@ use kelix_fabric::host_clock_ns;
 use kelix_fabric::shm::RunDirectory;
 use kelix_log::files::Position;
 use kelix_register::View;
-use kelix_shard::replicas;
+use kelix_shard::replicas::{self, Lease};
 use kelix_snapshot::NamespaceDescription;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 
-use super::hosts::Lease;
 use super::replication::{BETWEEN_TRIES, Replication};
 use super::status::NodeStatus;
 use crate::authority::Authority;

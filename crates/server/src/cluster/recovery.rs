@@ -23,7 +23,7 @@ use kelix_shard::replicas::void;
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 
-use super::hosts::{self, Lease};
+use super::hosts;
 use super::{BETWEEN_TRIES, NodeConfig, NodeStatus, keeping, primary};
 use crate::authority::Authority;
 use crate::listening::Reserved;
@@ -98,7 +98,7 @@ impl Recovery {
                 }
             }
         }
-        let lease = config.lease().map(|length| Lease::of_primary(&status.membership, length));
+        let lease = config.lease().map(|length| hosts::lease_of_primary(&status.membership, length));
         let server = config.primary_config(token, reserved.address());
         let kept = match (restored, &self.copies) {
             (None, Some(copies)) => {

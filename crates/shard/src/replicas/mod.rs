@@ -8,10 +8,12 @@
 //! placing       of a primary's feed: what the replica says that it has
 //! replication   of a primary: which replicas have to have a record before it counts
 //! promotion     of a replica: when another primary is to be chosen, and in which order it takes over
+//! lease         of nodes on several hosts: until when a primary is one, and when its successor may serve
 //! ```
 
 mod backlog;
 mod intake;
+mod lease;
 mod placing;
 mod promotion;
 mod receipts;
@@ -19,6 +21,7 @@ mod replication;
 
 pub use backlog::Backlog;
 pub use intake::{Intake, MakeSegments, Shadow};
+pub use lease::{Lease, end_earlier, is_to_ask, outwait, release};
 pub use placing::{PlacedEnd, Placing, counts};
 pub use promotion::{Look, Looked, Promoted, Silence, look_after, promote, void};
 pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption, counts_at_first};

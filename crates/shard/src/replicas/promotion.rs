@@ -59,22 +59,36 @@ pub enum Looked {
     Lost,
 }
 
-/// Looks after the primary that a view names. `lives` says whether the process of a member has not ended;
-/// `follow` has the one that was chosen followed, and whether that has begun.
+/// A member is of no use as it is, by a view that may not be the newest. In the newest one it may be among
+/// those in sync, and the last one that lives: so it takes itself out of the members first, unless it is.
+fn lost(membership: &Membership) -> Looked {
+    match membership.leave() {
+        Ok(true) => Looked::Lost,
+        _ => {
+            mark!("member cannot begin anew yet");
+            Looked::Well
+        }
+    }
+}
+
+/// Looks after the primary that a view names, the newest as far as this member knows. `lives` says whether
+/// the process of a member has not ended; `follow` has the one that was chosen followed, and whether that has
+/// begun.
 pub fn look_after(
-    (view, own): (&View, u64),
+    (membership, view): (&Membership, &View),
     look: Look,
     lives: impl FnOnce(u64) -> bool,
     follow: impl FnOnce() -> Result<bool>,
 ) -> Result<Looked> {
     let Look { followed, is_lost, silent_ns, suspect_ns, wait_ns } = look;
+    let own = membership.boot;
     let is_in_sync = view.is_in_sync(own);
     if view.primary == own {
         return Ok(Looked::Promote("it was chosen, and did not hear of that"));
     }
     if view.primary != followed && !is_in_sync {
         // Another one was chosen, and does without this one.
-        return Ok(Looked::Lost);
+        return Ok(lost(membership));
     }
     if view.primary != followed && follow()? {
         return Ok(Looked::Well);
@@ -90,7 +104,7 @@ pub fn look_after(
         return Ok(Looked::Promote(why));
     }
     if !is_in_sync && is_lost && !has_ended {
-        return Ok(Looked::Lost);
+        return Ok(lost(membership));
     }
     Ok(Looked::Well)
 }

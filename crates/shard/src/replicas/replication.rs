@@ -369,7 +369,7 @@ impl Replication {
         feed: u64,
         (has, is_near): (&[Committed], bool),
     ) -> bool {
-        let is_listed = {
+        let is_counted = {
             let mut required = self.required();
             let Some(placed) = of_feed(&mut required, of, feed) else { return false };
             placed.has.copy_from_slice(has);
@@ -377,9 +377,9 @@ impl Replication {
                 self.judge(primary, &required);
             }
             self.advance(primary, &required, of.1);
-            required.iter().any(|replica| replica.boot == of.0 && replica.is_listed)
+            required.iter().any(|replica| replica.boot == of.0 && replica.is_counted)
         };
-        if !is_listed {
+        if !is_counted {
             self.list(primary, of.0);
         }
         true
@@ -425,7 +425,7 @@ impl Replication {
         let now_ns = primary.now_ns();
         let may_be = |replica: &&mut Replica| {
             let is_due = replica.tried_ns.is_none_or(|tried_ns| now_ns - tried_ns > self.between_tries_ns);
-            replica.boot == boot && !replica.is_listed && is_due && replica.covers_all()
+            replica.boot == boot && !replica.is_counted && is_due && replica.covers_all()
         };
         match self.required().iter_mut().find(may_be) {
             Some(replica) => (replica.is_listed, replica.tried_ns) = (true, Some(now_ns)),
@@ -444,14 +444,16 @@ impl Replication {
                 }
                 primary.note(Noted::InSync(boot));
             }
-            changed => {
+            Ok(false) => {
                 // It counts here, and for nobody who would be chosen; the next record tries again.
                 if let Some(replica) = self.required().iter_mut().find(|replica| replica.boot == boot) {
                     replica.is_listed = false;
                 }
-                if let Err(error) = changed {
-                    primary.note(Noted::CannotBeListed(&error));
-                }
+            }
+            // It may be there all the same: it is tried again, and required until it was taken out there.
+            Err(error) => {
+                mark!("replica may be in the view");
+                primary.note(Noted::CannotBeListed(&error));
             }
         }
     }

@@ -81,6 +81,7 @@ impl OnMirrors {
             terms: Rc::default(),
             values: of.values.clone(),
             loads: Rc::default(),
+            clocks: of.clocks.clone(),
             on_mirrors: Some(self.clone()),
         })
     }

@@ -25,6 +25,10 @@ fn bytes_of(key: u64) -> [u8; 8] {
 impl Client {
     /// Does one thing.
     pub(super) fn act(&mut self, open: &mut Connection, seen: &mut Seen) -> Result<(), Error> {
+        // Whoever writes waits where a primary is cut off, and some are to read on in its memory.
+        if self.stage.clocks.len() > 1 && self.number % 3 == 2 {
+            return self.read(open, seen);
+        }
         let paths = [Path::Auto, Path::Index, Path::Index, Path::Pointer, Path::Pointer, Path::Message];
         open.session.set_path(paths[self.random.below(6) as usize]);
         let plan = self.stage.plan;
@@ -75,6 +79,11 @@ impl Client {
     /// Reads something on a mirror, from keys that are wanted all the time.
     pub(super) fn read_mirror(&mut self, open: &mut Connection, seen: &mut Seen) -> Result<(), Error> {
         mark!("read on a mirror");
+        self.read(open, seen)
+    }
+
+    /// Reads something of keys that are wanted all the time.
+    fn read(&mut self, open: &mut Connection, seen: &mut Seen) -> Result<(), Error> {
         let paths = [Path::Auto, Path::Index, Path::Pointer, Path::Message];
         open.session.set_path(paths[self.random.below(4) as usize]);
         let key = self.random.below(self.stage.plan.hot_keys);

@@ -44,10 +44,11 @@ impl Cable {
         both.ways.iter_mut().for_each(|way| way.frames.clear());
     }
 
-    /// Lets nothing arrive for so much time.
-    pub fn hold_up(&self, for_ns: u64) {
+    /// Lets nothing arrive for so much time: on one side, or on both.
+    pub fn hold_up(&self, for_ns: u64, side: Option<usize>) {
         let until_ns = scheduler::now_ns() + for_ns;
-        for way in &mut self.0.borrow_mut().ways {
+        let is_held_up = |of: &(usize, &mut Way)| side.is_none_or(|side| side == of.0);
+        for (_, way) in self.0.borrow_mut().ways.iter_mut().enumerate().filter(is_held_up) {
             way.last_ns = way.last_ns.max(until_ns);
             way.frames.iter_mut().for_each(|(at_ns, _)| *at_ns = until_ns.max(*at_ns));
         }

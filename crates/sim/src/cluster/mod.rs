@@ -12,6 +12,10 @@
 //! `Intake`, `look_after`, `promote`) and `kelix_register::Membership`. What stands here moves words and
 //! asks.
 //!
+//! Every other cluster is on several hosts, whose clocks differ, and run up to 12 % too fast or too slow.
+//! There each node has an authority page of its own, with a lease; the register is asked by messages, which
+//! are late, lost and cut off; and clients are on one of the hosts: in the primary's memory, or far from it.
+//!
 //! 1. Nodes are killed and stopped wherever one of their tasks gives way, so between any two accesses to
 //!    shared memory, and go on, or begin anew, some time later. One that would be the last of those in the
 //!    view that live is not killed: with it what was answered would be gone as promised.
@@ -29,17 +33,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use kelix_image::PrivateSegments;
+use kelix_fabric::shm::AUTHORITY_BYTES;
+use kelix_image::{PrivateSegments, Span};
 use kelix_register::{Member, MemoryRegister, Register, Swapped, View};
 use kelix_shard::replicas::Shadow;
 use kelix_types::{locks, mark};
 
+use crate::fabric::Wire;
+use crate::plan::DRIFT_PPM_MAX;
 use crate::random::Random;
-use crate::scheduler::{self, Shared, TaskId};
+use crate::scheduler::{self, HostClock, Shared, TaskId};
 use crate::server::{Server, ServerPlan, ShardNode};
 use link::Cable;
 use node::Node;
 use primary::PrimaryServer;
+use register::Ways;
 use views::Views;
 
 /// What a seed decides of a cluster.
@@ -59,15 +67,41 @@ pub struct ClusterPlan {
     pub is_reliable: bool,
     /// The longest that frames are on their way.
     pub delay_ns_max: u64,
+    /// What there is more where each node is on a host of its own.
+    pub hosts: Option<HostsPlan>,
+}
+
+/// What a seed decides of nodes on several hosts.
+#[derive(Clone, Copy, Debug)]
+pub struct HostsPlan {
+    /// The length of a lease.
+    pub lease_ns: u64,
+    /// How long a node waits for an answer of the register.
+    pub limit_ns: u64,
+    /// The clocks of the hosts.
+    pub clocks: [HostClock; 3],
+}
+
+impl HostsPlan {
+    fn of(random: &mut Random, suspect_ns: u64) -> HostsPlan {
+        let lease_ns = suspect_ns + random.below(2 * suspect_ns);
+        let clock = |random: &mut Random| {
+            let most = DRIFT_PPM_MAX as i64;
+            let drifts_ppm = [-most, most, random.below(2 * DRIFT_PPM_MAX + 1) as i64 - most];
+            HostClock { began_ns: random.below(1 << 40), drift_ppm: drifts_ppm[random.below(3) as usize] }
+        };
+        let clocks = [clock(random), clock(random), clock(random)];
+        HostsPlan { lease_ns, limit_ns: lease_ns / 2 + random.below(lease_ns), clocks }
+    }
 }
 
 impl ClusterPlan {
     /// The plan of a seed.
-    pub fn of(random: &mut Random, long_pause_ns_max: u64) -> ClusterPlan {
+    pub fn of(random: &mut Random, long_pause_ns_max: u64, on_several_hosts: bool) -> ClusterPlan {
         let nodes = 2 + random.below(2) as usize;
         let near = [random.once_in(2), random.once_in(2), random.once_in(2)];
         let alike = random.once_in(3);
-        ClusterPlan {
+        let mut plan = ClusterPlan {
             nodes,
             maps_streams: if alike { [near[0]; 3] } else { near },
             min_in_sync: 1 + random.below(nodes as u64) as usize % 2,
@@ -75,7 +109,18 @@ impl ClusterPlan {
             stream_words: 1 << (13 + random.below(3)),
             is_reliable: random.once_in(2),
             delay_ns_max: 50 + random.below(3_000),
+            hosts: None,
+        };
+        if on_several_hosts {
+            plan.hosts = Some(HostsPlan::of(random, plan.suspect_ns));
+            plan.maps_streams = [false; 3];
         }
+        plan
+    }
+
+    /// The length of a lease; 0: there are none.
+    pub fn lease_ns(&self) -> u64 {
+        self.hosts.map_or(0, |hosts| hosts.lease_ns)
     }
 
     /// Between two looks at the view.
@@ -100,11 +145,33 @@ struct Process {
     primary: Option<Rc<PrimaryServer>>,
     /// Its connections to primaries.
     cables: Vec<Cable>,
+    /// The connections of clients on other hosts, while it is primary.
+    far: Shared<Vec<Wire>>,
+}
+
+/// What stays of a node from process to process.
+struct Place {
+    /// The authority page of its run directory, which all nodes of one host share.
+    page: RefCell<Span>,
+    clock: HostClock,
+    /// To the register, where that is on another host.
+    ways: Option<Ways>,
+}
+
+impl Place {
+    fn of(plan: &ClusterPlan, servers: &ServerPlan, node: usize) -> Place {
+        let Some(HostsPlan { lease_ns, limit_ns, clocks }) = plan.hosts else {
+            return Place { page: servers.authority.clone().into(), clock: servers.clock, ways: None };
+        };
+        let ways = Ways::new(plan.delay_ns_max, (lease_ns, limit_ns), plan.is_reliable);
+        Place { page: Span::private(AUTHORITY_BYTES).into(), clock: clocks[node], ways: Some(ways) }
+    }
 }
 
 struct Inner {
     plan: ClusterPlan,
     servers: ServerPlan,
+    places: Vec<Place>,
     hash_seed: u64,
     register: MemoryRegister,
     views: Views,
@@ -135,6 +202,7 @@ impl Cluster {
         let cluster = Cluster(Rc::new(Inner {
             plan,
             servers: servers.clone(),
+            places: (0..plan.nodes).map(|node| Place::of(&plan, servers, node)).collect(),
             hash_seed: scheduler::random_below(u64::MAX),
             register: MemoryRegister::default(),
             views: Views::default(),
@@ -165,6 +233,27 @@ impl Cluster {
         &self.0.servers
     }
 
+    /// How servers of a node are made.
+    fn servers_of(&self, node: usize) -> ServerPlan {
+        let clock = self.0.places[node].clock;
+        ServerPlan { authority: self.page(node), clock, ..self.0.servers.clone() }
+    }
+
+    /// The authority page of a node's run directory.
+    fn page(&self, node: usize) -> Span {
+        self.0.places[node].page.borrow().clone()
+    }
+
+    /// A node's run directory is made anew, and who has mapped its page keeps that.
+    fn lose_page(&self, node: usize) {
+        *self.0.places[node].page.borrow_mut() = Span::private(AUTHORITY_BYTES);
+    }
+
+    /// The clocks of the hosts.
+    pub fn clocks(&self) -> Vec<HostClock> {
+        self.0.places.iter().map(|place| place.clock).collect()
+    }
+
     fn hash_seed(&self) -> u64 {
         self.0.hash_seed
     }
@@ -191,6 +280,11 @@ impl Cluster {
         self.0.alive.borrow().contains(&boot)
     }
 
+    /// Whether the process of a member has not ended, as far as other nodes can tell.
+    fn seems_to_live(&self, boot: u64) -> bool {
+        self.0.plan.hosts.is_some() || self.lives(boot)
+    }
+
     /// The view in force, without looks that others could go between.
     fn view(&self) -> View {
         self.0.register.clone().read().ok().flatten().expect("there is a view from the beginning on")
@@ -208,9 +302,10 @@ impl Cluster {
     }
 
     /// Clients connect to these shards from now on.
-    fn serve(&self, term: u64, shards: Vec<ShardNode>) {
-        let servers = &self.0.servers;
+    fn serve(&self, node: usize, term: u64, shards: Vec<ShardNode>) {
+        let servers = self.servers_of(node);
         let server = servers.server((term, 1), (self.wire_view(), self.0.hash_seed), shards);
+        self.0.processes.borrow_mut()[node].far = server.far.clone();
         let mut slot = self.0.server.borrow_mut();
         match &*slot {
             Some(slot) => *slot.borrow_mut() = server,
@@ -235,6 +330,7 @@ impl Cluster {
     fn adopt(&self, node: usize, task: TaskId) {
         let process = &mut self.0.processes.borrow_mut()[node];
         process.tasks.push(task);
+        scheduler::set_clock(task, self.0.places[node].clock);
         let left_ns = process.stopped_until_ns.saturating_sub(scheduler::now_ns());
         if left_ns > 0 {
             scheduler::stop(task, left_ns);
@@ -245,6 +341,8 @@ impl Cluster {
     fn end_process(&self, node: usize) {
         let process = std::mem::take(&mut self.0.processes.borrow_mut()[node]);
         self.0.alive.borrow_mut().remove(&process.boot);
+        self.0.places[node].ways.iter().for_each(Ways::end_process);
+        process.far.borrow().iter().for_each(Wire::cut);
         self.0.primaries.borrow_mut().remove(&process.boot);
         let own = scheduler::is_noticed().then(scheduler::current);
         let others = process.tasks.iter().filter(|task| Some(**task) != own);
@@ -265,7 +363,7 @@ impl Cluster {
     pub fn stop(&self, random: &mut Random, longest_ns: u64) -> String {
         mark!("node stopped");
         let for_ns = match random.below(3) {
-            0 => random.below(3 * self.0.plan.suspect_ns),
+            0 => random.below(3 * (self.0.plan.suspect_ns + self.0.plan.lease_ns())),
             _ => random.below(longest_ns),
         };
         let node = self.pick(random);
@@ -292,6 +390,9 @@ impl Cluster {
 
     /// Does something to the cluster.
     pub fn harm(&self, random: &mut Random) -> String {
+        if let Some(hosts) = self.0.plan.hosts.filter(|_| random.once_in(2)) {
+            return self.part_hosts(random, hosts.lease_ns);
+        }
         match random.below(10) {
             0..=5 => self.kill(random),
             6 => self.cut(random, true),
@@ -318,6 +419,28 @@ impl Cluster {
         format!("node {node} killed, and begins anew in {after_ns} ns")
     }
 
+    /// Cuts a node off the register, in one direction and then, now and then, in the other one: by itself, or
+    /// some time after its connections stopped.
+    fn part_hosts(&self, random: &mut Random, lease_ns: u64) -> String {
+        let (node, is_back, for_ns) = (self.pick(random), random.once_in(2), random.below(2 * lease_ns));
+        let apart_ns = self.0.plan.suspect_ns + random.below(lease_ns);
+        let after_ns = if random.once_in(2) { 0 } else { random.below(apart_ns) };
+        mark!("node cut off the register");
+        let Some(ways) = self.0.places[node].ways.clone() else { return "all are on one host".to_string() };
+        if random.once_in(2) {
+            let (ways, other_ns) = (ways.clone(), random.below(2 * lease_ns));
+            scheduler::after(after_ns + for_ns, move || ways.cut(!is_back, other_ns));
+        }
+        scheduler::after(after_ns, move || ways.cut(is_back, for_ns));
+        if after_ns > 0 {
+            let processes = self.0.processes.borrow();
+            let cables = processes.iter().flat_map(|process| &process.cables);
+            cables.for_each(|cable| cable.hold_up(2 * apart_ns, None));
+        }
+        let way = if is_back { "from" } else { "to" };
+        format!("the way of node {node} {way} the register cut in {after_ns} ns, for {for_ns} ns")
+    }
+
     fn cut(&self, random: &mut Random, for_ever: bool) -> String {
         let mut processes = self.0.processes.borrow_mut();
         let of_one = processes.iter_mut().map(|process| &mut process.cables);
@@ -337,9 +460,10 @@ impl Cluster {
             return "connection of nodes cut".to_string();
         }
         mark!("connection of nodes held up");
-        let for_ns = random.below(2 * self.0.plan.suspect_ns);
-        cable.hold_up(for_ns);
-        format!("connection of nodes held up for {for_ns} ns")
+        let for_ns = random.below(2 * self.0.plan.suspect_ns + self.0.plan.lease_ns());
+        let side = self.0.plan.hosts.and_then(|_| [None, Some(0), Some(1)][random.below(3) as usize]);
+        cable.hold_up(for_ns, side);
+        format!("connection of nodes held up for {for_ns} ns, at {side:?}")
     }
 
     fn hand_over(&self, random: &mut Random) -> String {
@@ -376,14 +500,23 @@ impl Cluster {
 
     // ---- the end ----
 
+    fn set_quiet(&self, is_quiet: bool) {
+        self.0.is_quiet.set(is_quiet);
+        self.0
+            .places
+            .iter()
+            .filter_map(|place| place.ways.as_ref())
+            .for_each(|ways| ways.set_quiet(is_quiet));
+    }
+
     /// Waits until all nodes are in sync, and leaves them alone until then, or from then on.
     pub fn settle(&self, for_ever: bool) {
-        self.0.is_quiet.set(true);
+        self.set_quiet(true);
         for _ in 0..SETTLES_WITHIN {
             let view = self.view();
             let all = view.in_sync.len() == self.0.plan.nodes && view.leaving.is_empty();
             if all && view.successor.is_none() && view.in_sync.iter().all(|boot| self.lives(*boot)) {
-                return self.0.is_quiet.set(for_ever);
+                return self.set_quiet(for_ever);
             }
             scheduler::sleep(self.0.plan.round_ns());
         }

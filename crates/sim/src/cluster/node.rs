@@ -1,12 +1,17 @@
 //! The process of a node, which begins anew as another member whenever it is of no use as it is.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use kelix_fabric::shm::AUTHORITY_TERM;
 use kelix_image::{PrivateSegments, SegmentSource};
 use kelix_log::StreamMemory;
 use kelix_register::{Membership, Register, View};
-use kelix_shard::replicas::{Intake, Look, Looked, Promoted, Shadow, Silence, look_after, promote, void};
+use kelix_shard::replicas::{
+    Intake, Lease, Look, Looked, Promoted, Shadow, Silence, end_earlier, is_to_ask, look_after, outwait,
+    promote, release, void,
+};
 use kelix_types::{Error, ErrorKind, Result, mark};
 use kelix_wire::control::StreamPosition;
 use kelix_wire::feed::FeedPart;
@@ -16,13 +21,15 @@ use super::link::Link;
 use super::primary::{Past, PrimaryServer};
 use super::register::NodeRegister;
 use super::{Cluster, member};
-use crate::fabric::{AUTHORITY_TERM, Bell};
+use crate::fabric::Bell;
 use crate::scheduler::{self, Shared};
 
 /// Words of records that are applied before anything else is looked at, at most.
 const TURN_WORDS_MAX: u64 = 2_000;
 /// One in so many looks a replica is compared with its primary.
 const ROUNDS_A_COMPARISON: u64 = 64;
+/// One in so many processes does not find the authority page of the one before.
+const PROCESSES_A_LOST_PAGE: u64 = 8;
 /// Times of suspicion that a successor may take to go on.
 const SUCCEEDS_WITHIN: u64 = 10;
 
@@ -32,6 +39,8 @@ pub struct Node {
     number: usize,
     membership: Arc<Membership>,
     bell: Bell,
+    /// Another task asks for the newest view, while this one follows.
+    asks: Rc<Cell<bool>>,
 }
 
 /// What came of a turn.
@@ -61,7 +70,7 @@ struct Replica {
     streams: Vec<StreamMemory>,
     says_what_it_has: bool,
     /// Whom it follows, and how often something has come.
-    followed: u64,
+    followed: Rc<Cell<u64>>,
     heard: u64,
     /// Whose records it has.
     lineage: u64,
@@ -90,17 +99,20 @@ impl Node {
         let swapped = cluster.0.register.clone().swap(0, &view);
         swapped.expect("the first view is put in");
         cluster.0.views.note(&view);
-        let term = cluster.servers().authority.words().load(AUTHORITY_TERM) + 1;
-        let primary = PrimaryServer::start(cluster, &membership, &view, (None, term));
+        let term = cluster.page(node).words().load(AUTHORITY_TERM) + 1;
+        let now_ns = cluster.0.places[node].clock.at(scheduler::now_ns());
+        let lease = cluster.plan().hosts.map(|hosts| Lease::begin(hosts.lease_ns, now_ns));
+        let primary = PrimaryServer::start((cluster, node), &membership, (&view, lease), (None, term));
         let primary = primary.expect("nobody else is there");
         Node::note_primary(cluster, node, &primary);
         let of = cluster.clone();
         cluster.spawn(node, &format!("node {node}"), move || {
             let bell = Bell::of(scheduler::current());
-            let cluster = of.clone();
-            Node { cluster: of, number: node, membership, bell }.be_primary(&primary);
-            cluster.end_process(node);
-            Node::run(&cluster, node);
+            let node = Node { cluster: of, number: node, membership, bell, asks: Rc::default() };
+            node.be_primary(&primary);
+            node.release();
+            node.cluster.end_process(node.number);
+            Node::run(&node.cluster, node.number);
         });
     }
 
@@ -109,6 +121,7 @@ impl Node {
             register: cluster.0.register.clone(),
             views: cluster.0.views.clone(),
             is_reliable: cluster.plan().is_reliable,
+            ways: cluster.0.places[node].ways.clone(),
         };
         let membership = Membership::new(Box::new(register), random).expect("a random number");
         cluster.0.processes.borrow_mut()[node].boot = membership.boot;
@@ -127,12 +140,16 @@ impl Node {
         loop {
             let membership = Node::member(cluster, number);
             let bell = Bell::of(scheduler::current());
-            let node = Node { cluster: cluster.clone(), number, membership, bell };
-            if let Err(error) = node.live() {
-                if !error.retry() && error.kind() != ErrorKind::System {
-                    cluster.find(format!("node {number}: {error}"));
+            let asks = Rc::default();
+            let node = Node { cluster: cluster.clone(), number, membership, bell, asks };
+            match node.live() {
+                Ok(()) => node.release(),
+                Err(error) => {
+                    if !error.retry() && error.kind() != ErrorKind::System {
+                        cluster.find(format!("node {number}: {error}"));
+                    }
+                    cluster.tell(format!("node {number}: {error}"));
                 }
-                cluster.tell(format!("node {number}: {error}"));
             }
             mark!("node began anew");
             cluster.tell(format!("node {number} begins anew"));
@@ -143,6 +160,7 @@ impl Node {
 
     /// Follows whoever is primary, and goes on in that one's place, as long as this is of use.
     fn live(&self) -> Result<()> {
+        self.end_earlier()?;
         let mut replica = loop {
             match self.attach() {
                 Ok(replica) => break replica,
@@ -156,13 +174,51 @@ impl Node {
         self.follow(&mut replica)
     }
 
+    // ---- members before and behind this one ----
+
+    /// On several hosts: nothing counts any more of what an earlier process of this node did.
+    fn end_earlier(&self) -> Result<()> {
+        let Some(hosts) = self.cluster.plan().hosts else { return Ok(()) };
+        let view = self.membership.look()?;
+        let void = || {
+            if scheduler::random_below(PROCESSES_A_LOST_PAGE) == 0 {
+                self.cluster.lose_page(self.number);
+                return Err(Error::new(ErrorKind::System, "void", "the page is not there"));
+            }
+            self.void_page()
+        };
+        let wait = || {
+            let until_ns = scheduler::host_now_ns() + hosts.lease_ns;
+            while scheduler::host_now_ns() < until_ns {
+                scheduler::sleep(self.cluster.plan().round_ns());
+            }
+        };
+        let name = member(self.number, self.membership.boot).node;
+        end_earlier(view.as_ref(), &name, void, wait);
+        Ok(())
+    }
+
+    fn void_page(&self) -> Result<()> {
+        self.cluster.page(self.number).words().add(AUTHORITY_TERM, 1);
+        Ok(())
+    }
+
+    /// On several hosts: the next primary need not wait for this one.
+    fn release(&self) {
+        if self.cluster.plan().hosts.is_some() {
+            if let Err(error) = release(&self.membership, || self.void_page()) {
+                self.cluster.tell(format!("node {} is waited for: {error}", self.number));
+            }
+        }
+    }
+
     // ---- replica ----
 
     /// Copies what the primary has.
     fn attach(&self) -> Result<Replica> {
         let lost = |what| Error::new(ErrorKind::Unavailable, "follow", what).with_retry(true);
         let view = self.membership.look()?.ok_or_else(|| lost("there is no view"))?;
-        if self.membership.all_have_ended(&view, |boot| self.cluster.lives(boot))? {
+        if self.membership.all_have_ended(&view, |boot| self.cluster.seems_to_live(boot))? {
             self.cluster.find("all nodes have ended that had what was written last".to_string());
             scheduler::sleep(u64::MAX / 4);
         }
@@ -179,7 +235,7 @@ impl Node {
             link: Some(link),
             streams,
             says_what_it_has: false,
-            followed: view.primary,
+            followed: Rc::new(Cell::new(view.primary)),
             heard: 0,
             lineage: 0,
             is_detached: false,
@@ -218,8 +274,33 @@ impl Node {
         Some((own, if plan.maps_streams[self.number] { streams } else { Vec::new() }))
     }
 
+    /// Has another task ask for the newest view, which may take long, while this one follows.
+    fn ask_for_views(&self, lease_ns: u64) {
+        self.asks.set(true);
+        let (membership, bell, goes_on) = (self.membership.clone(), self.bell.clone(), self.asks.clone());
+        let round_ns = self.cluster.plan().round_ns();
+        self.cluster.spawn(self.number, &format!("questions of node {}", self.number), move || {
+            while goes_on.get() {
+                let asked_ns = scheduler::host_now_ns();
+                let _ = membership.look();
+                bell.ring();
+                let is_early = || {
+                    let ago_ns = scheduler::host_now_ns() - asked_ns;
+                    !is_to_ask(membership.view().as_ref(), ago_ns, lease_ns)
+                };
+                scheduler::sleep(round_ns);
+                while goes_on.get() && is_early() {
+                    scheduler::sleep(1 + scheduler::random_below(round_ns));
+                }
+            }
+        });
+    }
+
     fn follow(&self, replica: &mut Replica) -> Result<()> {
         replica.says_what_it_has = true;
+        if let Some(hosts) = self.cluster.plan().hosts {
+            self.ask_for_views(hosts.lease_ns);
+        }
         let round_ns = self.cluster.plan().round_ns();
         let (mut silence, mut looked_ns) = (Silence::default(), scheduler::now_ns());
         loop {
@@ -247,13 +328,14 @@ impl Node {
 
     fn look_after(&self, replica: &mut Replica, silence: &mut Silence, passed_ns: u64) -> Result<Turn> {
         let plan = self.cluster.plan();
-        let view = match self.membership.look() {
+        let newest = if plan.hosts.is_some() { Ok(self.membership.view()) } else { self.membership.look() };
+        let view = match newest {
             Ok(Some(view)) => view,
             _ => return Ok(Turn::GoesOn),
         };
         let own = self.membership.boot;
         let may_leave = view.leaving.contains(&own) && view.primary != own && !view.is_in_sync(own);
-        if may_leave && self.membership.leave().is_ok() {
+        if may_leave && self.membership.leave().is_ok_and(|has_left| has_left) {
             mark!("replica left");
             return Ok(Turn::Lost);
         }
@@ -262,14 +344,14 @@ impl Node {
         }
         silence.note((view.primary, replica.heard), (passed_ns, 4 * plan.round_ns()));
         let look = Look {
-            followed: replica.followed,
+            followed: replica.followed.get(),
             is_lost: replica.link.is_none() && replica.intake.is_all_applied(),
             silent_ns: silence.time_ns(),
             suspect_ns: self.cluster.suspect_ns(),
-            wait_ns: 0,
+            wait_ns: 2 * plan.lease_ns(),
         };
-        let lives = |boot| self.cluster.lives(boot);
-        match look_after((&view, own), look, lives, || self.follow_chosen(replica, &view))? {
+        let lives = |boot| self.cluster.seems_to_live(boot);
+        match look_after((&self.membership, &view), look, lives, || self.follow_chosen(replica, &view))? {
             Looked::Well => Ok(Turn::GoesOn),
             Looked::Lost => Ok(Turn::Lost),
             Looked::Promote(why) => self.promote(replica, &view, why),
@@ -278,18 +360,21 @@ impl Node {
 
     /// Has the primary look whether what is here is what is there, if this one has just as much.
     fn compare(&self, replica: &Replica) {
-        let primary = self.cluster.0.primaries.borrow().get(&replica.followed).cloned();
+        let of = replica.followed.get();
+        let primary = self.cluster.0.primaries.borrow().get(&of).cloned();
         let Some(primary) = primary.filter(|_| replica.link.is_some()) else { return };
         for (number, shard) in primary.shards.iter().enumerate() {
             let (shadows, cluster, node) = (replica.shadows.clone(), self.cluster.clone(), self.number);
-            shard.node.command(move |of| {
+            let followed = replica.followed.clone();
+            shard.node.command(move |shard| {
                 let shadows = shadows.borrow();
-                let Some(shadow) = shadows.get(number) else { return };
-                if of.covers() != of.sequence() || shadow.follower.applied() != of.sequence() {
+                // A primary that stood still may be asked when the replica has another one's records.
+                let Some(shadow) = shadows.get(number).filter(|_| followed.get() == of) else { return };
+                if shard.covers() != shard.sequence() || shadow.follower.applied() != shard.sequence() {
                     return;
                 }
                 mark!("replica compared with its primary");
-                if let Err(what) = shadow.follower.compare(of) {
+                if let Err(what) = shadow.follower.compare(shard) {
                     cluster.find(format!("node {node}, shard {number}, differs: {what}"));
                 }
             });
@@ -315,20 +400,35 @@ impl Node {
         if resumes {
             replica.intake.resume();
             (replica.link, replica.streams) = (Some(link), streams);
-            (replica.followed, replica.lineage, replica.is_detached) = (view.primary, lineage, false);
+            replica.followed.set(view.primary);
+            (replica.lineage, replica.is_detached) = (lineage, false);
         }
         Ok(resumes)
     }
 
     fn promote(&self, replica: &mut Replica, seen: &View, why: &str) -> Result<Turn> {
-        let authority = &self.cluster.servers().authority;
-        let word = authority.word(AUTHORITY_TERM);
+        let word = self.cluster.page(self.number).word(AUTHORITY_TERM);
         let before = word.words().load_acquire(0);
+        let plan = self.cluster.plan();
+        let replica = RefCell::new(replica);
         let voided = |view: &View| {
             self.cluster.tell(format!("node {} was chosen, term {}: {why}", self.number, view.term));
-            void(&self.membership, &word, before, scheduler::give_way)
+            match plan.hosts {
+                None => void(&self.membership, &word, before, scheduler::give_way),
+                Some(hosts) => {
+                    let pause = |left_ns: u64| {
+                        replica.borrow_mut().follow_on()?;
+                        scheduler::sleep(1 + scheduler::random_below(left_ns.min(plan.round_ns())));
+                        Ok(())
+                    };
+                    let earlier = (seen.primary, hosts.lease_ns);
+                    outwait(&self.membership, earlier, scheduler::host_now_ns, pause)?;
+                    Ok(word.words().load_acquire(0))
+                }
+            }
         };
         let take_up = |view: &View, voided: u64| {
+            let mut replica = replica.borrow_mut();
             replica.take_over()?;
             let shadows = std::mem::take(&mut *replica.shadows.borrow_mut());
             Ok((
@@ -342,8 +442,14 @@ impl Node {
             promoted => promoted?,
         };
         let Promoted::Yes((view, term, past)) = promoted else { return Ok(Turn::GoesOn) };
-        let start = PrimaryServer::start(&self.cluster, &self.membership, &view, (Some(past), term));
+        let lease = plan.hosts.map(|hosts| {
+            let asked = Lease::ask(&self.membership, hosts.lease_ns, scheduler::host_now_ns);
+            asked.ok().and_then(|(_, lease)| lease).unwrap_or(Lease::OVER)
+        });
+        let of = (&self.cluster, self.number);
+        let start = PrimaryServer::start(of, &self.membership, (&view, lease), (Some(past), term));
         let Some(primary) = start else { return Ok(Turn::Lost) };
+        self.asks.set(false);
         mark!("node promoted");
         self.cluster.tell(format!("node {} serves, in term {term}", self.number));
         Node::note_primary(&self.cluster, self.number, &primary);
@@ -357,14 +463,14 @@ impl Node {
     fn be_primary(&self, primary: &Rc<PrimaryServer>) {
         let plan = self.cluster.plan();
         let own = self.membership.boot;
-        let mut named: Option<(u64, u64)> = None;
+        let (mut named, mut asked_ns) = (None, 0);
         loop {
             scheduler::sleep(plan.round_ns());
-            let Ok(Some(view)) = self.membership.look() else { continue };
+            let Ok(Some(view)) = self.look(primary, &mut asked_ns) else { continue };
             if view.primary == own {
                 let _ = self.depart(&view, &mut named);
             }
-            let lives = |boot| self.cluster.lives(boot);
+            let lives = |boot| self.cluster.seems_to_live(boot);
             primary.replication.let_go(&**primary, &view);
             primary.replication.drop_absent(&**primary, self.cluster.suspect_ns(), lives);
             if view.primary != own || !kelix_shard::replicas::Primary::in_force(&**primary) {
@@ -372,6 +478,20 @@ impl Node {
                 return;
             }
         }
+    }
+
+    /// The newest view. On several hosts that of a moment ago, between two questions, each of which renews
+    /// the lease.
+    fn look(&self, primary: &PrimaryServer, asked_ns: &mut u64) -> Result<Option<View>> {
+        let Some(hosts) = self.cluster.plan().hosts else { return self.membership.look() };
+        let (known, now_ns) = (self.membership.view(), scheduler::host_now_ns());
+        if !is_to_ask(known.as_ref(), now_ns - *asked_ns, hosts.lease_ns) {
+            return Ok(known);
+        }
+        *asked_ns = now_ns;
+        let (view, lease) = Lease::ask(&self.membership, hosts.lease_ns, scheduler::host_now_ns)?;
+        lease.into_iter().for_each(|lease| primary.renew(lease));
+        Ok(view)
     }
 
     /// Names a successor where it is to leave, and forgets one that does not go on.
@@ -391,7 +511,8 @@ impl Node {
         if view.successor.is_some() || !view.leaving.contains(&own) {
             return Ok(());
         }
-        let may = |boot: &&u64| **boot != own && !view.leaving.contains(boot) && self.cluster.lives(**boot);
+        let may =
+            |boot: &&u64| **boot != own && !view.leaving.contains(boot) && self.cluster.seems_to_live(**boot);
         let Some(successor) = view.in_sync.iter().find(may).copied() else { return Ok(()) };
         self.membership.change(|now| {
             let now = now.filter(|now| now.number == view.number)?;
@@ -448,6 +569,15 @@ impl Replica {
             let mut shadows = shadows.borrow_mut();
             scheduler::unnoticed(|| shadows[shard].follower.apply(record))
         })
+    }
+
+    /// The same, of a primary that may be lost, for whoever has yet to wait until it takes over.
+    fn follow_on(&mut self) -> Result<()> {
+        match self.turn() {
+            Err(error) if error.retry() => self.link = None,
+            turned => drop(turned?),
+        }
+        Ok(())
     }
 
     /// Takes over all that the primary has told, and applies it.

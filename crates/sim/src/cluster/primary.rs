@@ -4,15 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use kelix_fabric::shm::{AUTHORITY_ASKED, AUTHORITY_TERM, AUTHORITY_UNTIL, term_in_force};
 use kelix_image::{Header, PrivateSegments, Span};
 use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
 use kelix_register::{Membership, View};
-use kelix_shard::replicas::{self, Backlog, Noted, Replication, Shadow, counts_at_first};
+use kelix_shard::replicas::{self, Backlog, Lease, Noted, Replication, Shadow, counts_at_first};
 use kelix_shard::{Shard, ShardConfig};
 use kelix_types::mark;
 
 use super::Cluster;
-use crate::fabric::AUTHORITY_TERM;
 use crate::scheduler;
 use crate::server::{Begun, ShardNode};
 
@@ -84,13 +84,14 @@ impl PrimaryServer {
     /// Has a server serve in a term of the authority page, if the one before is in force there. `None`: it is
     /// not, since another one was chosen meanwhile.
     pub fn start(
-        cluster: &Cluster,
+        (cluster, node): (&Cluster, usize),
         membership: &Arc<Membership>,
-        view: &View,
+        (view, lease): (&View, Option<Lease>),
         (past, term): (Option<Past>, u64),
     ) -> Option<Rc<PrimaryServer>> {
-        let (plan, servers) = (cluster.plan(), cluster.servers());
-        let control = LogControl::fenced(servers.authority.word(AUTHORITY_TERM).into(), term);
+        let (plan, servers) = (cluster.plan(), cluster.servers_of(node));
+        lease.into_iter().for_each(|lease| publish(&servers.authority, lease));
+        let control = LogControl::fenced(term_in_force(&servers.authority), term);
         let expected = view.in_sync.len() - 1;
         control.set_counts_at_once(expected == 0);
         let past = past.unwrap_or_default();
@@ -103,7 +104,7 @@ impl PrimaryServer {
         };
         let shards: Vec<Replicated> = scheduler::unnoticed(|| (0..servers.shards).map(begin).collect());
         let of = (membership.clone(), control.clone());
-        let times_ns = (scheduler::now_ns(), plan.round_ns());
+        let times_ns = (scheduler::host_now_ns(), plan.round_ns());
         let replication = Replication::new(of, view, 1, past, times_ns);
         if servers.authority.words().compare_exchange(AUTHORITY_TERM, term - 1, term).is_err() {
             mark!("node superseded before it served");
@@ -132,14 +133,31 @@ impl PrimaryServer {
             is_over: Cell::new(false),
             cluster: cluster.clone(),
         });
-        cluster.serve(term, nodes);
+        cluster.serve(node, term, nodes);
         Some(primary)
+    }
+
+    /// Its lease lasts until another moment from now on: what had to wait for that counts.
+    pub fn renew(&self, lease: Lease) {
+        let was_over = !replicas::Primary::counts(self);
+        publish(&self.authority, lease);
+        if was_over {
+            mark!("lease renewed that was over");
+            self.replication.look_again(self);
+            self.shards.iter().for_each(|shard| shard.node.bell.ring());
+        }
     }
 
     /// Ends what it does for replicas.
     pub fn end(&self) {
         self.is_over.set(true);
     }
+}
+
+/// Has the term of an authority page last as long as a lease.
+fn publish(page: &Span, lease: Lease) {
+    page.words().publish(AUTHORITY_ASKED, lease.asked_ns);
+    page.words().publish(AUTHORITY_UNTIL, lease.until_ns);
 }
 
 impl replicas::Primary for PrimaryServer {
@@ -172,12 +190,16 @@ impl replicas::Primary for PrimaryServer {
         self.authority.words().load_acquire(AUTHORITY_TERM) == self.term
     }
 
+    fn counts(&self) -> bool {
+        term_in_force(&self.authority).load() == self.term
+    }
+
     fn is_over(&self) -> bool {
         self.is_over.get()
     }
 
     fn now_ns(&self) -> u64 {
-        scheduler::now_ns()
+        scheduler::host_now_ns()
     }
 
     fn pause(&self, time_ns: u64) {
