@@ -125,9 +125,11 @@ impl Plan {
         plan.cluster = Some(ClusterPlan::of(&mut random, plan.temper.long_pause_ns_max, seed % 2 == 0));
         (plan.faults.take_overs, plan.faults.stopped_shards) = (8, 8);
         plan.faults.pause_ns = 60_000 + random.below(400_000);
-        if plan.cluster.is_some_and(|cluster| cluster.hosts.is_some()) {
+        if let Some(hosts) = plan.cluster.and_then(|cluster| cluster.hosts) {
             // A successor waits for a lease before anything can be done again.
             plan.faults.pause_ns *= 2;
+            // Some write at the successor while others still read in the memory of the primary before.
+            plan.timeout_ns = (hosts.lease_ns / 6).max(20_000);
         }
         plan
     }
