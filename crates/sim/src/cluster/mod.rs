@@ -308,7 +308,8 @@ impl Cluster {
         self.0.processes.borrow_mut()[node].far = server.far.clone();
         let mut slot = self.0.server.borrow_mut();
         match &*slot {
-            Some(slot) => *slot.borrow_mut() = server,
+            // Others go on while the old one is dropped.
+            Some(slot) => drop(slot.replace(server)),
             None => *slot = Some(Rc::new(RefCell::new(server))),
         }
     }
