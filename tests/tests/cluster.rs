@@ -135,8 +135,12 @@ fn want_two(options: &[&str]) {
     let _watchdog = watchdog("two are wanted");
     let mut cluster = Cluster::start(2, &[&["--min-in-sync", "2"], options].concat());
     let mut session = cluster.session();
-    let table = session.create_table("counts").unwrap();
-    session.put(table, b"count", &0u64.to_le_bytes()).unwrap();
+    // The other one may be let go at any time, and is back soon.
+    until("a count is put", || {
+        let put = session.create_table("counts").and_then(|table| session.put(table, b"count", &[0; 8]));
+        put.is_ok()
+    });
+    let table = session.table("counts").unwrap();
     let replica = 1 - cluster.primary();
     let mut other = cluster.session();
     let (acknowledged, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
