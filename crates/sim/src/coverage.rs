@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 127] = [
+pub const WANTED: [&str; 129] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -58,6 +58,7 @@ pub const WANTED: [&str; 127] = [
     "large value's memory released",
     "leaf beside others that are not committed",
     "leaf moved",
+    "leaf of a late READ looked at again",
     "leaf split",
     "leaf that is not committed",
     "leaf was younger than what led to it",
@@ -66,14 +67,15 @@ pub const WANTED: [&str; 127] = [
     "lease renewed that was over",
     "leaves beside others that are not committed",
     "leaves merged",
+    "leaves of a scan were READ too late",
     "leaves of a scan were younger than what led to them",
     "link between shards of a generation",
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
+    "log failed",
     "log failed in the middle of a step",
     "log failed under a write",
-    "log failed",
     "memory audited",
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",
@@ -81,8 +83,8 @@ pub const WANTED: [&str; 127] = [
     "mirror copied anew",
     "mirror has what its session has seen",
     "mirror is behind what its session has seen",
-    "models copied by another session",
     "models copied",
+    "models copied by another session",
     "node began anew",
     "node copied",
     "node cut off the register",
@@ -104,8 +106,8 @@ pub const WANTED: [&str; 127] = [
     "record applied to a mirror",
     "register did not answer",
     "replica compared with its primary",
-    "replica left to the streams",
     "replica left",
+    "replica left to the streams",
     "replica let go",
     "replica put into the view",
     "replica taken out of the view",
