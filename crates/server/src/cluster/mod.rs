@@ -444,7 +444,8 @@ impl Node {
         let Some(length) = self.config.lease() else { return self.membership().look() };
         let length_ns = length.as_nanos() as u64;
         let known = self.membership().view();
-        let is_early = |at_ns| !is_to_ask(known.as_ref(), hosts::now_ns() - at_ns, length_ns);
+        let is_early =
+            |at_ns| !is_to_ask((known.as_ref(), self.membership().boot), hosts::now_ns() - at_ns, length_ns);
         if asked_ns.is_some_and(is_early) {
             return Ok(known);
         }

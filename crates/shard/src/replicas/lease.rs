@@ -50,10 +50,14 @@ impl Lease {
     }
 }
 
-/// Whether it is time to ask for the newest view, where this one is known and the last question is so old.
-pub fn is_to_ask(known: Option<&View>, asked_ago_ns: u64, length_ns: u64) -> bool {
-    // Whoever hands over or leaves, or waits for that, is in a hurry.
-    let hurries = known.is_some_and(|view| view.successor.is_some() || !view.leaving.is_empty());
+/// Whether it is time for a member to ask for the newest view, where this one is known and the last question is
+/// so old.
+pub fn is_to_ask((known, own): (Option<&View>, u64), asked_ago_ns: u64, length_ns: u64) -> bool {
+    // Whoever hands over or leaves, or waits for that, is in a hurry. One that died while it left is not waited
+    // for once it is not in sync.
+    let leaves = |view: &View, boot: u64| boot == own || view.is_in_sync(boot);
+    let hurries = known
+        .is_some_and(|view| view.successor.is_some() || view.leaving.iter().any(|boot| leaves(view, *boot)));
     hurries || asked_ago_ns >= length_ns / QUESTIONS
 }
 
@@ -110,6 +114,8 @@ pub fn end_earlier(view: Option<&View>, node: &str, void: impl FnOnce() -> Resul
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use kelix_register::{Member, MemoryRegister, Register, Swapped};
 
@@ -149,11 +155,43 @@ mod tests {
         assert_eq!(register.swap(view.number, &next).unwrap(), Swapped::Done);
     }
 
+    /// A register whose answers take 500 ns.
+    #[derive(Clone)]
+    struct Slow {
+        register: MemoryRegister,
+        now_ns: Arc<AtomicU64>,
+    }
+
+    impl Slow {
+        fn answer(&mut self) -> &mut MemoryRegister {
+            self.now_ns.fetch_add(500, Ordering::Relaxed);
+            &mut self.register
+        }
+    }
+
+    impl Register for Slow {
+        fn read(&mut self) -> Result<Option<View>> {
+            self.answer().read()
+        }
+
+        fn is_current(&mut self, number: u64) -> Result<bool> {
+            self.answer().is_current(number)
+        }
+
+        fn swap(&mut self, expected: u64, view: &View) -> Result<Swapped> {
+            self.answer().swap(expected, view)
+        }
+    }
+
     #[test]
     fn a_lease_counts_from_before_the_question() {
-        let (mut register, membership) = chosen();
-        let now_ns = Cell::new(40);
-        let clock = || now_ns.replace(now_ns.get() + 500);
+        let (mut register, _) = chosen();
+        let now_ns = Arc::new(AtomicU64::new(40));
+        let slow = Slow { register: register.clone(), now_ns: now_ns.clone() };
+        let membership = Membership::new(Box::new(slow), || Ok(9)).unwrap();
+        let clock = || now_ns.load(Ordering::Relaxed);
+        membership.look().unwrap();
+        now_ns.store(40, Ordering::Relaxed);
         let (_, lease) = Lease::ask(&membership, LENGTH_NS, clock).unwrap();
         assert_eq!(lease, Some(Lease { asked_ns: 40, until_ns: 790 }));
         change(&mut register, |view| (view.primary, view.in_sync) = (7, vec![7]));
@@ -164,9 +202,12 @@ mod tests {
     #[test]
     fn eight_questions_fit_a_lease_and_more_where_somebody_waits() {
         let view = chosen().0.read().unwrap().unwrap();
-        let is_to_ask = |view: &View, ago_ns| is_to_ask(Some(view), ago_ns, LENGTH_NS);
-        assert!(!is_to_ask(&view, 124) && is_to_ask(&view, 125));
-        assert!(is_to_ask(&View { leaving: vec![7], ..view }, 0));
+        let is_to_ask = |view: &View, own| is_to_ask((Some(view), own), 124, LENGTH_NS);
+        assert!(!is_to_ask(&view, 9) && super::is_to_ask((Some(&view), 9), 125, LENGTH_NS));
+        let leaves = View { leaving: vec![7], ..view };
+        assert!(!is_to_ask(&leaves, 9), "whoever leaves is not in sync, and may be dead");
+        assert!(is_to_ask(&leaves, 7), "it leaves itself");
+        assert!(is_to_ask(&View { in_sync: vec![9, 7], ..leaves }, 9));
     }
 
     #[test]

@@ -286,7 +286,7 @@ impl Node {
                 bell.ring();
                 let is_early = || {
                     let ago_ns = scheduler::host_now_ns() - asked_ns;
-                    !is_to_ask(membership.view().as_ref(), ago_ns, lease_ns)
+                    !is_to_ask((membership.view().as_ref(), membership.boot), ago_ns, lease_ns)
                 };
                 scheduler::sleep(round_ns);
                 while goes_on.get() && is_early() {
@@ -485,7 +485,7 @@ impl Node {
     fn look(&self, primary: &PrimaryServer, asked_ns: &mut u64) -> Result<Option<View>> {
         let Some(hosts) = self.cluster.plan().hosts else { return self.membership.look() };
         let (known, now_ns) = (self.membership.view(), scheduler::host_now_ns());
-        if !is_to_ask(known.as_ref(), now_ns - *asked_ns, hosts.lease_ns) {
+        if !is_to_ask((known.as_ref(), self.membership.boot), now_ns - *asked_ns, hosts.lease_ns) {
             return Ok(known);
         }
         *asked_ns = now_ns;
