@@ -96,8 +96,8 @@ impl Cluster {
         self.nodes.iter_mut().filter_map(Option::take).for_each(|mut node| node.kill());
     }
 
-    /// Runs a command of `kelix cluster`, which is to succeed once those are in sync whom it takes: on a machine
-    /// that is in use a node may be let go at any time, and copies anew.
+    /// Runs a command of `kelix cluster`, which is to succeed once those are in sync whom it takes: on a
+    /// machine that is in use a node may be let go at any time, and copies anew.
     #[track_caller]
     pub fn order(&self, arguments: &[&str]) {
         let said = std::cell::RefCell::default();

@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs};
 use crate::manager::Manager;
-use crate::serve::{Metrics, end_on_panic, watch};
+use crate::serve::{Metrics, end_on_panic, feed_fabric, watch};
 use crate::{Exit, Failure};
 
 /// How to be a node, besides how to serve.
@@ -69,17 +69,15 @@ pub(crate) fn run(
         register_conditional_shutdown(*signal, 0, is_alone.clone())
             .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
     }
-    let fabric = match (context.fabric, &hosts) {
-        (None, _) | (Some(FabricChoice::Shm), None) => None,
-        (Some(FabricChoice::Tcp), _) => Some(FeedFabric::Tcp),
-        (Some(FabricChoice::Verbs), Some(_)) => Some(FeedFabric::Verbs),
-        (Some(FabricChoice::Verbs), None) => {
+    let fabric = match context.fabric {
+        _ if hosts.is_some() => {
+            feed_fabric(context, "--fabric shm: nodes on several hosts follow over verbs or tcp")?
+        }
+        None | Some(FabricChoice::Shm) => None,
+        Some(FabricChoice::Tcp) => Some(FeedFabric::Tcp),
+        Some(FabricChoice::Verbs) => {
             let context =
                 "--fabric verbs: nodes without --zookeeper are on one host, and follow over shm or tcp";
-            return Err(Failure::usage("serve", context));
-        }
-        (Some(FabricChoice::Shm), Some(_)) => {
-            let context = "--fabric shm: nodes on several hosts follow over verbs or tcp";
             return Err(Failure::usage("serve", context));
         }
     };

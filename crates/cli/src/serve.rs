@@ -189,8 +189,8 @@ fn hosts(
     let cluster = &named(context);
     let Some(zookeeper) = args.register.options_of(cluster, node)? else {
         if args.listen.is_some() || args.tokens.is_some() {
-            let context = "a node without --zookeeper is on one host with all others: leave out --listen, --rdma and \
-                           --tokens";
+            let context = "a node without --zookeeper is on one host with all others: leave out --listen, --rdma \
+                           and --tokens";
             return Err(Failure::usage("serve", context));
         }
         return Ok(None);
@@ -252,6 +252,16 @@ fn parse_lag(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// Over what somebody follows a server on another host. An error: `no_shm`, for there is no shared memory.
+pub(crate) fn feed_fabric(context: &Context, no_shm: &str) -> Result<Option<FeedFabric>, Failure> {
+    match context.fabric {
+        None => Ok(None),
+        Some(FabricChoice::Tcp) => Ok(Some(FeedFabric::Tcp)),
+        Some(FabricChoice::Verbs) => Ok(Some(FeedFabric::Verbs)),
+        Some(FabricChoice::Shm) => Err(Failure::usage("serve", no_shm)),
+    }
+}
+
 /// The mirror that is wanted, if one is.
 fn mirror(context: &Context, args: &ServeArgs) -> Result<Option<MirrorConfig>, Failure> {
     let Some(primary) = args.mirror_of.clone() else { return Ok(None) };
@@ -259,15 +269,8 @@ fn mirror(context: &Context, args: &ServeArgs) -> Result<Option<MirrorConfig>, F
         let context = format!("--mirror-of {primary} is no HOST:PORT, as in 192.0.2.7:7117");
         return Err(Failure::usage("serve", context));
     }
-    let fabric = match context.fabric {
-        None => None,
-        Some(FabricChoice::Tcp) => Some(FeedFabric::Tcp),
-        Some(FabricChoice::Verbs) => Some(FeedFabric::Verbs),
-        Some(FabricChoice::Shm) => {
-            let context = "--fabric shm: a mirror follows a server on another host, over verbs or tcp";
-            return Err(Failure::usage("serve", context));
-        }
-    };
+    let no_shm = "--fabric shm: a mirror follows a server on another host, over verbs or tcp";
+    let fabric = feed_fabric(context, no_shm)?;
     let Credentials { token, tls, .. } = context.trust.credentials()?;
     let own = if context.namespace.is_empty() { "default".into() } else { context.namespace.clone() };
     Ok(Some(MirrorConfig {

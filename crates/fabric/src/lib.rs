@@ -146,6 +146,14 @@ pub struct Sampled {
     pub term: u64,
 }
 
+impl Sampled {
+    /// Whether the stamps differ by more than a window.
+    #[inline(always)]
+    pub fn is_late(self, window: u64) -> bool {
+        self.after.wrapping_sub(self.before) > window
+    }
+}
+
 /// What a fabric promises about order. Code above may use a promise, and must be right without it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promises {

@@ -42,7 +42,7 @@ pub struct Replica {
     noted: Noted,
 }
 
-/// What is noted of objects that come to life and die.
+/// Notes of objects that come to life and die.
 #[derive(Default)]
 struct Noted {
     /// The items that live, where all there is has been looked at.

@@ -17,7 +17,7 @@ pub(crate) const WORDS_A_PAGE: u64 = PAGE_BYTES / PLACE_ALIGN / 64;
 pub struct Stock {
     /// Items of tables.
     pub items: u64,
-    /// Those of hash tables, by the numbers of their tables.
+    /// Items of hash tables, by the numbers of their tables.
     pub tables: Vec<u64>,
     /// Items that end.
     pub expiring: u64,

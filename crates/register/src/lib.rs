@@ -25,22 +25,10 @@
 //! its users' affair.
 //!
 //! ```
-//! use kelix_register::{Durable, Member, MemoryRegister, Register, Swapped, View};
+//! use kelix_register::{Member, MemoryRegister, Register, Swapped, View};
 //!
 //! let member = Member { node: "1".into(), boot: 7, pid: 1, address: "127.0.0.1:7000".into(), offer: None };
-//! let first = View {
-//!     number: 1,
-//!     cluster: 99,
-//!     term: 1,
-//!     primary: 7,
-//!     in_sync: vec![7],
-//!     min_in_sync: 1,
-//!     durable: Durable::Off,
-//!     successor: None,
-//!     leaving: Vec::new(),
-//!     members: vec![member],
-//!     proposal: 1234,
-//! };
+//! let first = View { proposal: 1234, ..View::first(99, 1, member) };
 //! let mut register = MemoryRegister::default();
 //! assert_eq!(register.swap(0, &first)?, Swapped::Done);
 //! assert_eq!(register.swap(1, &first.next(5678))?, Swapped::Done);

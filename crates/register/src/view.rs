@@ -184,6 +184,23 @@ impl View {
         waits.max_by_key(|(member, offer)| (self.in_sync.contains(&offer.of), offer.records, member.boot))
     }
 
+    /// The view that begins a cluster: a member is primary, and alone.
+    pub fn first(cluster: u64, term: u64, primary: Member) -> View {
+        View {
+            number: 1,
+            cluster,
+            term,
+            primary: primary.boot,
+            in_sync: vec![primary.boot],
+            min_in_sync: 1,
+            durable: Durable::Off,
+            successor: None,
+            leaving: Vec::new(),
+            members: vec![primary],
+            proposal: 0,
+        }
+    }
+
     /// A copy with the next number and a proposal of its own, for the caller to change and to propose.
     /// `proposal` is a new random number.
     pub fn next(&self, proposal: u64) -> View {

@@ -110,24 +110,24 @@ impl AgentHandle {
     /// Lets nobody new in, and waits until the shards have what has arrived, as far as clients pause within
     /// [`PASSED_ON`].
     pub fn pass_on(&self) {
-        self.ending.begins.store(true, Ordering::SeqCst);
-        self.bell.wake();
-        let began = Instant::now();
-        while !self.ending.passed_on.load(Ordering::SeqCst) && began.elapsed() < PASSED_ON {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.tell(&self.ending.begins, &self.ending.passed_on);
     }
 
-    /// Has nobody read over verbs any more, who would believe for some time yet what this server has. `false`:
-    /// it is not known whether somebody does.
+    /// Has nobody read over verbs any more, since sessions would believe for some time yet what they READ here.
+    /// `false`: it is not known whether somebody still does.
     pub fn close_verbs(&self) -> bool {
-        self.ending.closes_verbs.store(true, Ordering::SeqCst);
+        self.tell(&self.ending.closes_verbs, &self.ending.verbs_closed)
+    }
+
+    /// Tells the thread something, and waits until that is done, at most for [`PASSED_ON`]. Whether it is.
+    fn tell(&self, order: &AtomicBool, done: &AtomicBool) -> bool {
+        order.store(true, Ordering::SeqCst);
         self.bell.wake();
         let began = Instant::now();
-        while !self.ending.verbs_closed.load(Ordering::SeqCst) && began.elapsed() < PASSED_ON {
+        while !done.load(Ordering::SeqCst) && began.elapsed() < PASSED_ON {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.ending.verbs_closed.load(Ordering::SeqCst)
+        done.load(Ordering::SeqCst)
     }
 
     /// Tells the thread to end, now that the shards have, and waits for that.

@@ -205,8 +205,8 @@ impl Authority {
         Ok(map_file(&file, AUTHORITY_BYTES, true)?.word(AUTHORITY_TERM))
     }
 
-    /// Whether the server that last had a run directory may have been read over verbs, by sessions that do not
-    /// look at its authority page.
+    /// Whether the server that last had a run directory may have been read over verbs, by sessions that do
+    /// not look at its authority page.
     pub fn was_read_over_verbs(directory: &RunDirectory) -> bool {
         let page = File::open(directory.authority())
             .ok()
@@ -221,7 +221,7 @@ impl Authority {
             directory: RunDirectory(self.directory.0.clone()),
             file,
             page: self.page.clone(),
-            term: self.page.words().load_acquire(AUTHORITY_TERM) + 1,
+            term: self.page_term() + 1,
             raised: AtomicBool::new(false),
             is_leased: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -366,7 +366,7 @@ impl Authority {
     /// Whether no later server has taken over.
     #[inline]
     pub fn in_force(&self) -> bool {
-        self.page.words().load_acquire(AUTHORITY_TERM) == self.term
+        self.page_term() == self.term
     }
 
     /// Has the term be in force until a moment of the host's clock. Before the term is raised for the first time.

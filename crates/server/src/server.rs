@@ -83,7 +83,7 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Where clients over verbs are taken, beside an address for TCP, whose port is that of those without one.
+    /// Where clients over verbs are taken, beside an address for TCP, whose port those without one have.
     pub(crate) fn rdma_beside(&self, tcp: Option<SocketAddr>) -> Vec<SocketAddr> {
         let port = tcp.map_or(0, |address| address.port());
         let beside = |address: &SocketAddr| match address.port() {

@@ -235,7 +235,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The same with the indexes of its ordered tables, as they are now.
+    /// This follower with the indexes of its ordered tables, as they are now.
     pub(crate) fn with_ordered(self, ordered: OrderedTables) -> Follower {
         Follower { ordered: Some(ordered), ..self }
     }

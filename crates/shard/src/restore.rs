@@ -94,7 +94,8 @@ impl Shard {
     /// A shard that goes on with a replica.
     pub(crate) fn go_on(config: ShardConfig, header: Span, past: Past<'_>) -> Result<Shard> {
         let Past { replica, last_incarnation, kept, index_is_checked, ordered } = past;
-        let (books, leaves) = (replica.books(last_incarnation), replica.leaves());
+        let books = replica.books(last_incarnation);
+        let leaves = if ordered.is_some() { Vec::new() } else { replica.leaves() };
         let (live, stock, source) = replica.into_parts();
         let mut image = Image::restore(config.image, header, source, &books)?;
         let mut index = Index::restore(&image).ok_or_else(|| wrong("its index makes no sense"))?;

@@ -91,8 +91,8 @@ pub enum Frame {
     /// Client: the ticket of a queue pair that is connected, its number there, and its mailbox for each
     /// shard.
     JoinLane { ticket: [u8; 16], seat: u32, mailboxes: Vec<Place> },
-    /// Server: where the authority stands, whether its term is in force by a lease, for which it is asked, L of
-    /// the read rule, and of each shard its mailbox, its sleep word and what wakes it.
+    /// Server: where the authority stands, whether its term is in force by a lease, for which it is asked, L
+    /// of the read rule, and of each shard its mailbox, its sleep word and what wakes it.
     Joined { authority: Place, leased: bool, epoch_ns: u64, shards: Vec<(Place, Place, u32)> },
     /// Server: first granule, length and place of each segment of a shard, the header page among them;
     /// whether these are all, or some cannot be read yet.
@@ -494,8 +494,6 @@ mod tests {
             Frame::Regions { shard: 1, version: 9, whole: true, list: vec![(0, 4096, (1 << 40, 7))] },
             Frame::LetGo { shard: 1, version: 9 },
             Frame::RegionsChanged,
-            Frame::AskTerm,
-            Frame::Term { term: 7, left_ns: 1_500_000_000 },
             Frame::TakeSnapshot,
             Frame::Snapshot { text: "{}".into() },
             Frame::Attach { copy_rate: 1 << 20, position: None, name: "web3".into() },
@@ -507,6 +505,8 @@ mod tests {
             },
             Frame::Primary { address: "store:7117".into() },
             Frame::Stream { shard: 1, bytes: 4096 },
+            Frame::AskTerm,
+            Frame::Term { term: 7, left_ns: 1_500_000_000 },
         ]
     }
 
@@ -556,7 +556,7 @@ mod tests {
         assert_eq!((kind, join.len(), &join[16..20]), (13, 44, &[3, 0, 0, 0][..]));
         assert_eq!(join[20..32], [0, 0, 0, 0, 0, 1, 0, 0, 5, 0, 0, 0]);
         let (kind, joined) = all()[13].encode();
-        assert_eq!((kind, joined.len(), &joined[8..16]), (14, 48, &[1, 0, 0, 0, 0x40, 0x78, 0x7d, 1][..]));
+        assert_eq!((kind, joined.len(), &joined[8..17]), (14, 49, &[1, 0, 0, 0, 1, 0x40, 0x78, 0x7d, 1][..]));
         let (kind, regions) = all()[14].encode();
         assert_eq!((kind, regions.len(), &regions[..4]), (15, 39, &[1, 0, 9, 0][..]));
         assert_eq!(all()[15].encode(), (16, vec![1, 0, 9, 0, 0, 0, 0, 0, 0, 0]));
@@ -568,6 +568,9 @@ mod tests {
         assert_eq!(all()[20].encode(), (21, attached));
         assert_eq!(all()[21].encode(), (22, b"store:7117".to_vec()));
         assert_eq!(all()[22].encode(), (23, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(all()[23].encode(), (24, vec![]));
+        let term = [7, 0, 0, 0, 0, 0, 0, 0, 0, 0x2f, 0x68, 0x59, 0, 0, 0, 0];
+        assert_eq!(all()[24].encode(), (25, term.to_vec()));
     }
 
     #[test]

@@ -375,7 +375,7 @@ impl Engine {
             let leaves = words.iter().map(|words| words.first_chunk().expect("a leaf"));
             let mut run: Vec<&LeafWords> = leaves.take_while(is_valid).collect();
             // A reader that stood still learns nothing of the leaves, and nothing against what led there.
-            if sampled.after - sampled.before > window && sampled.term == reader.term {
+            if sampled.is_late(window) && sampled.term == reader.term {
                 mark!("leaves of a scan were READ too late");
                 self.transport.total.retries += 1;
                 continue;

@@ -2,7 +2,6 @@
 
 use kelix_fabric::RemoteMemory;
 use kelix_index::{LeafHeader, key_word, slot_word, tag_of_number, tag_of_string};
-use kelix_types::limits::READ_RETRIES_MAX;
 use kelix_types::{Location, mark};
 
 use super::{Landing, ReadOp, ShardReader, State, Step, Verdict, judge};
@@ -92,9 +91,7 @@ impl ReadOp {
     #[cold]
     #[inline(never)]
     fn look_again<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, look: Look) -> Step {
-        self.spent.retries += 1;
-        if self.spent.retries > READ_RETRIES_MAX {
-            mark!("READ given up");
+        if !self.may_retry() {
             return Step::Ask;
         }
         mark!("leaf of a late READ looked at again");

@@ -182,7 +182,7 @@ pub(crate) fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64
     if sampled.term != term {
         mark!("READ of a superseded image");
         Verdict::Superseded
-    } else if sampled.after.wrapping_sub(sampled.before) <= window && guardian.is_live() {
+    } else if !sampled.is_late(window) && guardian.is_live() {
         Verdict::Valid
     } else {
         mark!(if guardian.is_live() { "READ too slow" } else { "READ of a dead object" });
@@ -452,13 +452,21 @@ impl ReadOp {
         }
     }
 
+    /// Counts a READ that is done once more. `false`: there were too many.
+    fn may_retry(&mut self) -> bool {
+        self.spent.retries += 1;
+        let may = self.spent.retries <= READ_RETRIES_MAX;
+        if !may {
+            mark!("READ given up");
+        }
+        may
+    }
+
     /// Begins again after the directory or the map was refreshed, or because a READ was invalid.
     #[cold]
     #[inline(never)]
     pub fn restart<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
-        self.spent.retries += 1;
-        if self.spent.retries > READ_RETRIES_MAX {
-            mark!("READ given up");
+        if !self.may_retry() {
             return Step::Ask;
         }
         self.post_first(fabric, shard, key);

@@ -48,8 +48,8 @@ pub const REGIONS_CHANGED: u16 = 17;
 /// Kind of the set-up frame by which a session over verbs asks a server with a lease for the term in force.
 pub const ASK_TERM: u16 = 24;
 
-/// Kind of the set-up frame that answers [`ASK_TERM`]: the term, and for how many nanoseconds from the question
-/// on it is in force for certain, 8 bytes each.
+/// Kind of the set-up frame that answers [`ASK_TERM`]: the term, and for how many nanoseconds from the
+/// question on it is in force for certain, 8 bytes each.
 pub const TERM: u16 = 25;
 
 #[cfg(target_os = "linux")]

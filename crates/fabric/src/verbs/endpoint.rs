@@ -201,7 +201,7 @@ enum Slot {
     Broken,
 }
 
-/// What is under way to learn the term in force.
+/// How the term in force is about to be learnt.
 #[derive(Clone, Copy)]
 enum Renewal {
     /// The READ of the authority of this number.
@@ -635,7 +635,7 @@ impl RemoteMemory for VerbsEndpoint {
 
     fn authority(&mut self, _: PeerId) -> Option<u64> {
         if self.leased {
-            // Its server has looked by itself, behind what an answer tells of.
+            // A server with a lease looks by itself whether that lasts, behind what an answer tells of.
             return (!self.is_over()).then_some(self.term_seen);
         }
         loop {

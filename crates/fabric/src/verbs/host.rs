@@ -248,9 +248,9 @@ impl Host {
         self.streams.retain(|(of, _)| *of != number);
     }
 
-    /// Ends the queue pairs of all sessions: what arrives from now on reads nothing, and no other is connected.
-    /// A server that was deposed says that nobody believes it any more, and its sessions would for as long as
-    /// they know its lease to last.
+    /// Ends the queue pairs of all sessions: what arrives from now on reads nothing, and no other is
+    /// connected. A server that was deposed says that nobody believes it any more, and its sessions would for
+    /// as long as they know its lease to last.
     pub fn close(&mut self) {
         self.closed = true;
         self.tickets.clear();

@@ -5,7 +5,7 @@
 //! | a READ | RDMA READ into registered memory of the session's own, copied out when it is polled |
 //! | a WRITE | RDMA WRITE, inline if it is small, else from registered memory; neighbours posted together become one |
 //! | a stamp | this side's clock |
-//! | the authority | an RDMA READ of one word now and then, or a question to a server with a lease; what it says holds for a lease |
+//! | the authority | an RDMA READ of one word now and then, or a question to the server; what it says holds for a lease |
 //! | to announce a sleep | arms the completion queues, and WRITEs to the shards which sleep it is |
 //! | to wake | a message of one word (where a request cannot hold it, an empty WRITE with immediate data), which makes a completion at the sleeper's side |
 //! | a connection that ends | the hang-up of the TCP connection beside it, or a completion with an error |

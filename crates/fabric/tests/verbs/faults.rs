@@ -230,8 +230,8 @@ fn answer_for_term(client: &mut Client, beside: &mut TcpStream, (term, left): (u
     beside.write_all(&[set_up(TERM, 16), words[0], words[1]].concat()).unwrap();
 }
 
-/// A server that stands still goes on being READ by its device. So what is READ of one that has a lease counts
-/// only for as long as the server has said.
+/// The device of a server that stands still goes on answering READs. So what is READ of one that has a lease
+/// counts only for as long as the server has said.
 #[test]
 fn what_is_read_counts_while_the_lease_lasts() {
     const TERM_OF_BED: u64 = 0;
@@ -272,7 +272,7 @@ fn what_is_read_counts_while_the_lease_lasts() {
     is_pending(&mut client, sure, "behind one that was not sure");
     answer_for_term(&mut client, &mut beside, (TERM_OF_BED, hour));
     assert!(is_done(outcome(&mut client, sure).0));
-    // Whoever was deposed reads nobody out any more.
+    // The memory of a host that was closed is READ by nobody.
     bed.host.lock().unwrap().close();
     assert_eq!(read(&mut client, FIRST).0, ReadState::Broken);
     assert!(client.endpoint.is_broken(SERVER) && bed.host.lock().unwrap().ticket(0).is_err());

@@ -103,7 +103,7 @@ impl Departure {
             }
             return Ok(Next::Stays);
         }
-        // It may have been put among those in sync since, and be the last one that lives.
+        // The node may have been put among those in sync since, and be the last one that lives.
         if !node.membership().leave()? && !self.is_late() {
             return Ok(Next::Stays);
         }

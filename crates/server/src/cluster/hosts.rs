@@ -1,7 +1,7 @@
 //! What is different where the nodes of a cluster are on several hosts: who is primary is so by a lease, and its
 //! successor waits until that is over (docs/design/0019-several-hosts.md).
 //!
-//! What is decided of that stands in `kelix_shard::replicas`:
+//! The decisions stand in `kelix_shard::replicas`:
 //!
 //! 1. A primary counts until s + 3/4 L of its host's clock, where s is a moment before a question to the register
 //!    that was answered by: that view is the newest ([`Lease::ask`]).

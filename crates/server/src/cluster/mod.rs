@@ -34,7 +34,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
-use kelix_image::words::full_fence;
 use kelix_log::LogState;
 use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::Durability;
@@ -84,8 +83,8 @@ pub struct NodeConfig {
     /// are the cluster's.
     pub server: ServerConfig,
     /// Over what replicas follow. On one host, unless it is TCP, they map the primary's streams, so that what
-    /// stands there need not be sent before it counts. On several hosts, if it is not said, over verbs where both
-    /// sides have RDMA, and else over TCP.
+    /// stands there need not be sent before it counts. On several hosts, if it is not said, over verbs where
+    /// both sides have RDMA, and else over TCP.
     pub fabric: Option<FeedFabric>,
     /// How long a primary may say nothing, whose process has not ended, before another one is chosen.
     pub suspect: Duration,
@@ -471,7 +470,6 @@ impl Node {
         let shared = self.current.get().shared;
         let void = || {
             Authority::void(&run)?;
-            full_fence();
             match shared.agent.get().is_none_or(AgentHandle::close_verbs) {
                 true => Ok(()),
                 false => Err(unavailable("it is not known whether somebody still reads over verbs")),
@@ -645,17 +643,9 @@ fn begin_cluster(
     reserved: &Reserved,
 ) -> Result<Option<Server>> {
     let view = View {
-        number: 1,
-        cluster: random_u64()?,
-        term: term_of_clock(),
-        primary: own.boot,
-        in_sync: vec![own.boot],
         min_in_sync: config.min_in_sync.unwrap_or(1),
         durable: config.durable(),
-        successor: None,
-        leaving: Vec::new(),
-        members: vec![own.clone()],
-        proposal: 0,
+        ..View::first(random_u64()?, term_of_clock(), own.clone())
     };
     let server = config.primary_config(token, reserved.address());
     let configured = server.all_namespaces()?;

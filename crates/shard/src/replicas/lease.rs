@@ -1,9 +1,9 @@
 //! What nodes on several hosts decide: until when a primary is one, and from when on its successor may serve.
 //!
 //! ```text
-//! primary asks -> the register answers: its view is the newest -> is primary until 3/4 L behind the question
-//! deposed voids its authority page -> leaves the members successor is chosen -> L has passed, or the earlier
-//! primary has left -> serves
+//! primary    asks -> is told that its view is the newest -> is primary until 3/4 L behind the question
+//! deposed    voids its authority page -> leaves the members
+//! successor  is chosen -> L has passed, or the earlier primary has left -> serves
 //! ```
 //!
 //! Only lengths of time are compared, each on the clock of one host, so clocks need not agree: one may run a
@@ -50,11 +50,11 @@ impl Lease {
     }
 }
 
-/// Whether it is time for a member to ask for the newest view, where this one is known and the last question is
-/// so old.
+/// Whether it is time for a member to ask for the newest view, where this one is known and the last question
+/// is so old.
 pub fn is_to_ask((known, own): (Option<&View>, u64), asked_ago_ns: u64, length_ns: u64) -> bool {
-    // Whoever hands over or leaves, or waits for that, is in a hurry. One that died while it left is not waited
-    // for once it is not in sync.
+    // Whoever hands over or leaves, or waits for that, is in a hurry. One that died while it left is not
+    // waited for once it is not in sync.
     let leaves = |view: &View, boot: u64| boot == own || view.is_in_sync(boot);
     let hurries = known
         .is_some_and(|view| view.successor.is_some() || view.leaving.iter().any(|boot| leaves(view, *boot)));
@@ -101,8 +101,8 @@ pub fn release(membership: &Membership, void: impl FnOnce() -> Result<()>) -> Re
 }
 
 /// Sees to it that nothing counts any more that an earlier member of a node does, before a new one takes its
-/// place among the members. `wait` lets the length of a lease pass where `void` fails: the page of the earlier
-/// one may be mapped, and is not to be found, or not all who read look there.
+/// place among the members. `wait` lets the length of a lease pass where `void` fails: the page of the
+/// earlier one may be mapped, and is not to be found, or not all who read look there.
 pub fn end_earlier(view: Option<&View>, node: &str, void: impl FnOnce() -> Result<()>, wait: impl FnOnce()) {
     let was_member = view.is_some_and(|view| view.members.iter().any(|member| member.node == node));
     if was_member && void().is_err() {
@@ -131,19 +131,8 @@ mod tests {
     fn chosen() -> (MemoryRegister, Membership) {
         let mut register = MemoryRegister::default();
         let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
-        let view = View {
-            number: 1,
-            cluster: 5,
-            term: 2,
-            primary: membership.boot,
-            in_sync: vec![membership.boot],
-            min_in_sync: 1,
-            durable: Default::default(),
-            successor: None,
-            leaving: Vec::new(),
-            members: vec![member("a", membership.boot), member("b", 7)],
-            proposal: 1,
-        };
+        let mut view = View { proposal: 1, ..View::first(5, 2, member("a", membership.boot)) };
+        view.members.push(member("b", 7));
         assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
         (register, membership)
     }

@@ -83,19 +83,8 @@ impl Node {
     pub fn begin_cluster(cluster: &Cluster) {
         let node = 0;
         let membership = Node::member(cluster, node);
-        let view = View {
-            number: 1,
-            cluster: 7,
-            term: 1,
-            primary: membership.boot,
-            in_sync: vec![membership.boot],
-            min_in_sync: cluster.plan().min_in_sync,
-            durable: Default::default(),
-            successor: None,
-            leaving: Vec::new(),
-            members: vec![member(node, membership.boot)],
-            proposal: 1,
-        };
+        let first = View::first(7, 1, member(node, membership.boot));
+        let view = View { min_in_sync: cluster.plan().min_in_sync, proposal: 1, ..first };
         let swapped = cluster.0.register.clone().swap(0, &view);
         swapped.expect("the first view is put in");
         cluster.0.views.note(&view);
