@@ -28,6 +28,9 @@ const WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Departure {
     /// Since when it has been known that it is to end by a signal.
     told: Option<Instant>,
+    /// The view has said that it is to end. It says so no more once the node has left, and the answer to that
+    /// may be lost.
+    asked: bool,
     /// Whom the view names as successor, and since when.
     named: Option<(u64, Instant)>,
     /// That it cannot end yet was said.
@@ -93,12 +96,12 @@ impl Departure {
     /// goes on in its place, and hands over before it ends.
     pub fn of_replica(&mut self, node: &Node, view: &View) -> Result<Next> {
         let own = node.membership().boot;
-        let (is_told, is_asked) = (self.note_told(node), view.leaving.contains(&own));
-        if !is_told && !is_asked {
+        self.asked |= view.leaving.contains(&own);
+        if !self.note_told(node) && !self.asked {
             return Ok(Next::Stays);
         }
         if view.is_in_sync(own) && !self.is_late() {
-            if !is_asked {
+            if !view.leaving.contains(&own) {
                 node.membership().ask_to_leave()?;
             }
             return Ok(Next::Stays);

@@ -86,6 +86,10 @@ pub fn look_after(
     if view.primary == own {
         return Ok(Looked::Promote("it was chosen, and did not hear of that"));
     }
+    if view.member(own).is_none() {
+        // It took itself out of the members, and the answer of the register was lost.
+        return Ok(Looked::Lost);
+    }
     if view.primary != followed && !is_in_sync {
         // Another one was chosen, and does without this one.
         return Ok(lost(membership));
