@@ -124,23 +124,36 @@ impl Hosts {
     /// A session over TCP that goes on whichever node is primary.
     #[track_caller]
     pub fn session(&self) -> Session {
-        let list: Vec<&str> = self.nodes.iter().map(|node| &node.address[..]).collect();
-        self.session_at(Address::Tcp(list.join(",")))
+        self.session_at(self.far_address(), SessionOptions::default())
     }
 
     /// A session in shared memory of somebody on the host of a node.
     #[track_caller]
     pub fn session_on(&self, node: usize) -> Session {
-        self.session_at(Address::Directory(
-            self.nodes[node].state.path().join("kelix").join(CLUSTER).join("run"),
-        ))
+        self.session_at(self.address_on(node), SessionOptions::default())
+    }
+
+    /// Sessions whose reads believe no lease: in shared memory on the host of a node, and over TCP.
+    #[track_caller]
+    pub fn strict_sessions(&self, node: usize) -> [Session; 2] {
+        [self.address_on(node), self.far_address()]
+            .map(|address| self.session_at(address, SessionOptions::default().strict(true)))
+    }
+
+    fn far_address(&self) -> Address {
+        let list: Vec<&str> = self.nodes.iter().map(|node| &node.address[..]).collect();
+        Address::Tcp(list.join(","))
+    }
+
+    fn address_on(&self, node: usize) -> Address {
+        Address::Directory(self.nodes[node].state.path().join("kelix").join(CLUSTER).join("run"))
     }
 
     #[track_caller]
-    fn session_at(&self, address: Address) -> Session {
+    fn session_at(&self, address: Address, options: SessionOptions) -> Session {
         let patience = ConnectOptions::default().retry_for(WITHIN);
         let credentials = Credentials::default().token(Some(TOKEN.into()));
         let client = Client::connect_within(&address, credentials, patience).expect("a primary");
-        client.session_with(SessionOptions::default().retry_for(WITHIN)).expect("a session")
+        client.session_with(options.retry_for(WITHIN)).expect("a session")
     }
 }

@@ -117,6 +117,36 @@ fn a_primary_without_its_register_is_silent_and_goes_on() {
     assert_eq!((view.term, view.primary), (before.term, before.primary), "nobody was chosen meanwhile");
 }
 
+/// Strict reads believe no lease, however long that lasts: without its register a primary does not answer them,
+/// and answers all others.
+#[test]
+fn strict_reads_are_answered_by_the_word_of_the_register() {
+    let _watchdog = watchdog("strict reads");
+    let hosts = Hosts::start(2, 60_000, &[]);
+    let primary = hosts.primary();
+    let mut usual = [hosts.session_on(primary), hosts.session()];
+    let table = usual[0].create_table("counts").unwrap();
+    usual[0].put(table, b"count", &7u64.to_le_bytes()).unwrap();
+    let mut strict = hosts.strict_sessions(primary);
+    strict.iter_mut().for_each(|session| assert_eq!(read_count(session, table), 7));
+
+    hosts.zookeeper.stop(0);
+    let answered = Arc::<AtomicU64>::default();
+    let readers = strict.map(|mut session| {
+        let answered = answered.clone();
+        std::thread::spawn(move || {
+            let count = read_count(&mut session, table);
+            answered.fetch_add(1, Ordering::SeqCst);
+            count
+        })
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    usual.iter_mut().for_each(|session| assert_eq!(read_count(session, table), 7));
+    assert_eq!(answered.load(Ordering::SeqCst), 0, "nobody has said that this node is primary");
+    hosts.zookeeper.resume(0);
+    readers.map(|reader| assert_eq!(reader.join().unwrap(), 7));
+}
+
 /// A handover does not wait for the lease, and nobody notices but by the time that it takes.
 #[test]
 fn a_handover_between_hosts_does_not_wait_for_the_lease() {

@@ -74,7 +74,10 @@ pub struct SessionOptions {
     /// On a mirror: how old what is read may be. A mirror that has not heard from its primary for longer is
     /// not read: that is an [`ErrorKind::Unavailable`]. `None`: as old as the mirror lets it be.
     pub max_lag: Option<Duration>,
-    /// On a mirror: all reads go to the primary, too.
+    /// On a mirror: all reads go to the primary, too. At a cluster whose nodes are on several hosts, where a
+    /// primary is one by a lease: reads believe no clock. Each asks the primary, which answers when the register
+    /// of the cluster has said, asked behind the read, that the node still is primary: some milliseconds, and
+    /// one question for all that wait.
     pub strict: bool,
 }
 

@@ -102,6 +102,7 @@ impl Connected {
             is_mirror: self.source.primary.is_some(),
             tells_records,
             is_replicated: false,
+            is_leased: false,
         }
     }
 }

@@ -75,6 +75,8 @@ struct Ways {
     /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
     caches_pointers: bool,
     begins_with_index: bool,
+    /// No lease is believed.
+    is_strict: bool,
 }
 
 /// What the server said of itself, and of this client.
@@ -91,6 +93,8 @@ pub(crate) struct ServerIdentity {
     pub tells_records: bool,
     /// What it has answered its successor knows, and goes on with.
     pub is_replicated: bool,
+    /// Its term is in force by a lease.
+    pub is_leased: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -165,7 +169,13 @@ impl<F: Fabric> Transport<F> {
             countdown: Countdown::new(),
             pointers,
             shelf,
-            ways: Ways { path: Path::Auto, is_direct, caches_pointers: false, begins_with_index: false },
+            ways: Ways {
+                path: Path::Auto,
+                is_direct,
+                caches_pointers: false,
+                begins_with_index: false,
+                is_strict: false,
+            },
             total: Cost::default(),
             direct_item_bytes: 0,
             server,
@@ -264,8 +274,20 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         }
     }
 
+    /// Reads believe no lease from now on: where the server has one it asks the register, and so each read asks
+    /// the server.
+    pub fn believe_no_lease(&mut self) {
+        self.ways.is_strict = true;
+    }
+
+    /// Whether a station is to ask the register before it answers a read.
+    pub fn confirms(&self, station: usize) -> bool {
+        self.ways.is_strict && self.is_leased(station)
+    }
+
     /// How gets look for their item from now on.
     pub fn set_path(&mut self, path: Path) {
+        let path = if self.confirms(0) { Path::Message } else { path };
         let ways = &mut self.ways;
         ways.path = path;
         ways.caches_pointers = match path {

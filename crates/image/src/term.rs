@@ -47,6 +47,11 @@ impl LeasedTerm {
         if until_ns == 0 || is_to_come(until_ns) { term } else { LeasedTerm::NONE }
     }
 
+    /// Whether the term is in force by a lease.
+    pub fn is_leased(&self) -> bool {
+        self.until.as_ref().is_some_and(|until| until.words().load_acquire(0) != 0)
+    }
+
     /// The term, whether its lease is over or not: which server's memory is there.
     pub fn term(&self) -> u64 {
         self.term.words().load_acquire(0)

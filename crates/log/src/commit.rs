@@ -11,7 +11,10 @@
 //! 2. *Durable is what was synced.* The thread tells a shard the last record that is on the disk, after
 //!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that, and readers
 //!    are told by the shard.
-//! 3. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
+//! 3. *A question proves what was asked before it.* Where the term is in force by a lease, an answer may wait
+//!    for a question to the register that begins behind the request ([`LogControl::question_to_come`]): if the
+//!    register says then that the term is in force, it was when the request came, whatever clocks say.
+//! 4. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
 //!    shard looks for the announcement behind the record ([`LogControl::announce`], [`ShardLog::sleep`]).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +33,11 @@ const SLEEPERS: usize = 4;
 /// Whether what stands in the streams counts at once, because nobody else has to have it, or whoever has to can
 /// read it there.
 const AT_ONCE: usize = 3;
+/// The number of the last question whether the term is in force that was begun, of the last one that was
+/// answered by yes, and whether an answer waits for one that has yet to begin.
+const ASKED: usize = 5;
+const CONFIRMED: usize = 6;
+const UNASKED: usize = 7;
 
 /// Words of a shard: the last record that is on the disk, the last one that answers wait for, and the last
 /// incarnation that is on the disk.
@@ -162,6 +170,47 @@ impl LogControl {
     /// up what stands in the streams: if a record is not seen there, that is seen here.
     pub fn is_void(&self) -> bool {
         self.fence.as_ref().is_some_and(|fence| fence.in_force.load() != fence.own)
+    }
+
+    /// Begins a question whether the term is in force: before it is asked. Returns the question's number, and
+    /// whether an answer waits for it.
+    pub fn begin_question(&self) -> (u64, bool) {
+        let words = self.words.words();
+        // SYNC: before the number. Whoever wanted a question by then has loaded an earlier number, and waits for
+        // this one at the latest.
+        let waits = words.compare_exchange(UNASKED, 1, 0).is_ok();
+        let number = words.add(ASKED, 1);
+        // SYNC: whoever does not see the number has loaded it before the question is asked.
+        full_fence();
+        (number, waits)
+    }
+
+    /// The answer to a question was that the term is in force.
+    pub fn confirm(&self, question: u64) {
+        self.words.words().publish(CONFIRMED, question);
+    }
+
+    /// The last question that was answered so.
+    #[inline]
+    pub fn confirmed(&self) -> u64 {
+        self.words.words().load_acquire(CONFIRMED)
+    }
+
+    /// Whether an answer waits for a question that has yet to begin.
+    pub fn wants_question(&self) -> bool {
+        self.words.words().load_acquire(UNASKED) != 0
+    }
+
+    /// The question that an answer to a request waits for which has come already: the next one that begins, as
+    /// it is wanted from now on. `None`: the term is in force without a lease.
+    pub fn question_to_come(&self) -> Option<u64> {
+        let fence = self.fence.as_ref().filter(|fence| fence.in_force.is_leased());
+        fence.map(|_| {
+            let asked = self.words.words().load_acquire(ASKED);
+            // SYNC: behind the load; pairs with the stores in `LogControl::begin_question`.
+            self.words.words().publish(UNASKED, 1);
+            asked + 1
+        })
     }
 
     /// Of shards that show others: batches are gathered between two calls of [`LogControl::begin_retelling`],
@@ -351,7 +400,7 @@ impl ShardLog {
 impl ShardLog {
     /// Names the words that several threads use, for model tests.
     pub(crate) fn share(&self) {
-        kelix_image::model::share(self.control.words.words().part(0, 5));
+        kelix_image::model::share(self.control.words.words().part(0, 8));
         kelix_image::model::share(self.words.words().part(0, 3));
     }
 }

@@ -10,8 +10,8 @@ use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
-    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_MIRROR, FEATURE_REPLICATED, FEATURE_SEQUENCES,
-    FEATURES_NEEDED, Frame, Purpose,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR, FEATURE_REPLICATED,
+    FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 use rustix::io::Errno;
@@ -210,9 +210,10 @@ impl Shared {
         let mirrors = if namespace.mirrored.is_some() { FEATURE_MIRROR } else { 0 };
         let sequences = if access.tells_sequence { FEATURE_SEQUENCES } else { 0 };
         let replicated = if self.replication.is_some() { FEATURE_REPLICATED } else { 0 };
+        let leased = if self.authority.lease_left().is_some() { FEATURE_LEASED } else { 0 };
         Frame::Welcome {
             version,
-            features: hints | commits | mirrors | sequences | replicated,
+            features: hints | commits | mirrors | sequences | replicated | leased,
             pid: std::process::id(),
             term: self.authority.term,
             may_write: access.may_write,

@@ -17,7 +17,9 @@
 //! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
 //!    and tell of the memory ([`Held::next`]). That is so of writes that were done in the step in which the
 //!    log failed, too, whose record nobody takes any more (`Recorder::end_following`).
-//! 4. Where all answers are durable, readers of the memory are told what is on the disk before an answer is
+//! 4. An answer to a read that is to be believed without clocks waits for a question to the cluster's register
+//!    that began behind the request, too, and holds up nobody else's ([`Held::next`]).
+//! 5. Where all answers are durable, readers of the memory are told what is on the disk before an answer is
 //!    sent that says so ([`Held::look_at_disk`]).
 
 use std::collections::VecDeque;
@@ -52,6 +54,8 @@ struct Answer {
     sequence: u64,
     is_durable: bool,
     is_write: bool,
+    /// The question that it waits for, where that is one ([`LogControl::question_to_come`]).
+    question: Option<u64>,
 }
 
 /// In place of the record of the step under way.
@@ -74,6 +78,8 @@ pub(crate) struct Held {
     is_on_disk: bool,
     /// The answers, in the order of their records.
     queue: VecDeque<Answer>,
+    /// Answers that wait for nothing but a question, in the order of these.
+    unconfirmed: VecDeque<Answer>,
     /// The last record there was when the step before ended.
     sealed: u64,
     /// The last record that a durable answer waits for, or waited.
@@ -92,6 +98,7 @@ impl Default for Held {
             is_void: false,
             is_on_disk: false,
             queue: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
             sealed: 0,
             wanted: 0,
             spare: Vec::new(),
@@ -124,7 +131,7 @@ impl Held {
 
     /// Answers that wait.
     pub fn len(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.unconfirmed.len()
     }
 
     /// A step begins.
@@ -155,12 +162,15 @@ impl Held {
         let head = &task.shape.head;
         let frame = std::mem::replace(frame, self.spare.pop().unwrap_or_default());
         let durability = self.log.as_ref().map(|(_, durability)| *durability);
-        let is_durable = durability.is_some_and(|usual| head.durable || usual == Durability::Commit);
         // Who holds a generation reads.
         let properties = head.op.properties();
         let is_write = properties.needs_writer && properties.has_effect;
+        let wants_disk = head.durable && is_write;
+        let is_durable = durability.is_some_and(|usual| wants_disk || usual == Durability::Commit);
+        let log = self.log.as_ref().filter(|_| head.durable && !is_write);
+        let question = log.and_then(|(log, _)| log.control().question_to_come());
         let (peer, id, sequence) = (task.peer, head.id, UNSEALED);
-        self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write });
+        self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write, question });
     }
 
     /// Looks how much is on the disk, or on replicas: answers that wait for more are not sent before the next
@@ -185,7 +195,7 @@ impl Held {
     pub fn end_record(&mut self, reached: Reached) -> bool {
         let is_sealed = std::mem::replace(&mut self.sealed, reached.sealed) != reached.sealed;
         self.is_mirrored &= reached.is_followed;
-        if self.queue.is_empty() && !is_sealed {
+        if self.len() == 0 && !is_sealed {
             return false;
         }
         // SYNC: between the record, which is in the stream, and the answers: pairs with the fence in
@@ -218,6 +228,9 @@ impl Held {
     #[inline]
     pub fn has_news(&self) -> bool {
         let Some((log, _)) = &self.log else { return false };
+        if self.unconfirmed.front().is_some_and(|first| self.is_confirmed(first)) {
+            return true;
+        }
         let Some(first) = self.queue.front() else { return false };
         let at_once = self.is_replicated && log.counts_at_once();
         first.is_durable
@@ -225,9 +238,31 @@ impl Held {
             && (at_once || log.durable() >= first.sequence || log.state() == LogState::Failed)
     }
 
+    /// Whether an answer waits for no question.
+    fn is_confirmed(&self, answer: &Answer) -> bool {
+        let Some(question) = answer.question else { return true };
+        !self.is_void && self.log.as_ref().is_some_and(|(log, _)| log.control().confirmed() >= question)
+    }
+
     /// Takes the next answer that can be sent, for whom it is, and the record that has all that it tells of;
     /// its frame goes back with [`Held::give_back`].
     pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer, u64)> {
+        if self.unconfirmed.front().is_some_and(|first| self.is_confirmed(first)) {
+            let Answer { peer, frame, sequence, .. } = self.unconfirmed.pop_front()?;
+            return Some((peer, frame, sequence));
+        }
+        loop {
+            let answer = self.next_recorded(in_stream)?;
+            if self.is_confirmed(&answer) {
+                return Some((answer.peer, answer.frame, answer.sequence));
+            }
+            mark!("answer waited for the register");
+            self.unconfirmed.push_back(answer);
+        }
+    }
+
+    /// Takes the next answer whose record has come as far as that has to.
+    fn next_recorded(&mut self, in_stream: u64) -> Option<Answer> {
         let Answer { sequence, is_durable, is_write, id, .. } = *self.queue.front()?;
         let reached = if is_durable { self.committed.record } else { in_stream };
         let has_failed = || self.log.as_ref().is_some_and(|(log, _)| log.state() == LogState::Failed);
@@ -244,7 +279,7 @@ impl Held {
             let head = ReplyHead { id, status: Status::NotDurable, version: 0, location: 0 };
             encode_reply(&mut answer.frame, head);
         }
-        Some((answer.peer, answer.frame, sequence))
+        Some(answer)
     }
 
     /// Keeps the memory of an answer that was sent for another one.
@@ -255,6 +290,7 @@ impl Held {
     /// A client has gone, and its answers with it.
     pub fn forget(&mut self, peer: PeerId) {
         self.queue.retain(|answer| answer.peer != peer);
+        self.unconfirmed.retain(|answer| answer.peer != peer);
     }
 }
 
@@ -382,6 +418,45 @@ mod tests {
         of.set_all_durable();
         of.alone.step();
         assert_eq!(of.answer(), None);
+    }
+
+    /// A read that believes no clock is answered behind a question that began behind the read, and holds up
+    /// nobody. Without a lease there is nothing to be asked.
+    #[test]
+    fn strict_reads_wait_for_a_question_that_begins_behind_them() {
+        let word = Span::private(64);
+        word.words().store(0, 7);
+        let control = LogControl::fenced(LeasedTerm::new(word.word(0), word.word(1)), 7);
+        control.set_counts_at_once(true);
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let log = control.shard(alone.shard.end());
+        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
+        alone.shard.replicate(log.clone(), memory, false);
+        let mut of = Logged { alone, control, log, reader: None };
+        let strict = || RequestHead { durable: true, ..get() };
+        assert_eq!(of.ask(strict()), Some(Status::Absent), "the term is in force without a lease");
+
+        word.words().publish(1, u64::MAX);
+        assert_eq!(of.ask(get()), Some(Status::Absent), "the lease is believed");
+        assert_eq!(of.ask(strict()), None);
+        let (first, waits) = of.control.begin_question();
+        assert!(waits, "an answer waits for a question");
+        assert_eq!(of.ask(strict()), None, "the question was under way");
+        assert_eq!(of.ask(put()), Some(Status::Ok), "nobody else waits");
+        of.control.confirm(first);
+        of.alone.step();
+        assert_eq!((of.answer(), of.answer()), (Some(Status::Absent), None));
+        let (second, waits) = of.control.begin_question();
+        assert!(waits && !of.control.wants_question());
+        word.words().publish(1, LeasedTerm::OVER);
+        assert_eq!(of.ask(put()), None, "the lease is over");
+        of.control.confirm(second);
+        of.alone.step();
+        assert_eq!(of.answer(), None);
+        word.words().publish(1, u64::MAX);
+        of.alone.step();
+        assert_eq!((of.answer(), of.answer(), of.answer()), (Some(Status::Absent), Some(Status::Ok), None));
+        assert_eq!(of.control.begin_question(), (second + 1, false), "nobody waits any more");
     }
 
     /// A log on a disk and replicas in memory are two things.

@@ -27,6 +27,9 @@ pub const FEATURE_HINTS: u64 = 1 << 32;
 pub const FEATURE_SEQUENCES: u64 = 1 << 33;
 /// Server: what it has answered its successor knows, which goes on with the same life of the store.
 pub const FEATURE_REPLICATED: u64 = 1 << 34;
+/// Server: its term is in force by a lease, so by a clock. Reads that are asked with
+/// [`crate::RequestHead::durable`] are answered by the word of the cluster's register instead.
+pub const FEATURE_LEASED: u64 = 1 << 35;
 
 /// Longest name under which a mirror follows.
 pub const MIRROR_NAME_BYTES_MAX: usize = 255;

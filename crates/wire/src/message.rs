@@ -283,7 +283,9 @@ pub struct RequestHead {
     pub attributes: bool,
     /// From clients that may ask again.
     pub sequence: Option<Sequence>,
-    /// What it did is to be on the disk before it is answered.
+    /// Of a write: what it did is to be on the disk before it is answered. Of a read, where the term of the
+    /// server is in force by a lease: the cluster's register is to have said, asked behind the request, that
+    /// it is.
     pub durable: bool,
 }
 

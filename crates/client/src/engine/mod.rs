@@ -54,6 +54,9 @@ impl Engine {
         options: SessionOptions,
         caller: Option<u64>,
     ) -> Result<Engine> {
+        if options.strict {
+            transport.believe_no_lease();
+        }
         transport.set_path(options.path);
         if caller.is_some() {
             transport.keep_requests();

@@ -62,10 +62,13 @@ impl Engine {
         body: &[u8],
     ) -> std::result::Result<RequestId, PostError> {
         let properties = head.op.properties();
-        head.durable = self.connection.options.durable && properties.needs_writer && properties.has_effect;
         let station = match self.transport.is_on_mirror() {
             true => self.station_for(shard, head.op).map_err(PostError::Failed)?,
             false => shard,
+        };
+        head.durable = match properties.needs_writer && properties.has_effect {
+            true => self.connection.options.durable,
+            false => self.transport.confirms(station),
         };
         self.check_server(station).map_err(PostError::Failed)?;
         let posted = self.transport.post(station, head, key, body, true);

@@ -30,6 +30,7 @@ pub(crate) struct Mirror {
     is_connected: bool,
     tells_records: bool,
     may_write: bool,
+    is_leased: bool,
 }
 
 /// How far the mirror has to be in a shard for the session to read there.
@@ -85,6 +86,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
             is_connected: false,
             tells_records: false,
             may_write: false,
+            is_leased: false,
         }));
         let max_lag_ns = options.max_lag.map(|lag| u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX));
         for shard in 0..self.shards.len() {
@@ -117,6 +119,14 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Whether a station is one of the primary's.
     pub fn is_of_primary(&self, station: usize) -> bool {
         station >= self.shards.len()
+    }
+
+    /// Whether the term of a station's server is in force by a lease.
+    pub(super) fn is_leased(&self, station: usize) -> bool {
+        match &self.mirror {
+            Some(mirror) if self.is_of_primary(station) => mirror.is_leased,
+            _ => self.server.is_leased,
+        }
     }
 
     /// How many stations there are.
@@ -373,6 +383,7 @@ impl<F: Fabric> Transport<F> {
         }
         mirror.is_connected = true;
         (mirror.tells_records, mirror.may_write) = (server.tells_records, server.may_write);
+        mirror.is_leased = server.is_leased;
         self.requests.again.clear();
         for (slot, pending) in self.requests.pending.iter_mut().enumerate() {
             let waits = matches!(pending.state, PendingState::Waiting { wanted: true, .. });

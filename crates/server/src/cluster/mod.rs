@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
-use kelix_log::LogState;
+use kelix_log::{LogControl, LogState};
 use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::Durability;
 use kelix_shard::replicas::{
@@ -445,15 +445,23 @@ impl Node {
         let known = self.membership().view();
         let is_early =
             |at_ns| !is_to_ask((known.as_ref(), self.membership().boot), hosts::now_ns() - at_ns, length_ns);
-        if asked_ns.is_some_and(is_early) {
+        let shared = self.current.get().shared;
+        let control = shared.replication.as_ref().map(|of| &of.replicas.control);
+        if asked_ns.is_some_and(is_early) && !control.is_some_and(LogControl::wants_question) {
             return Ok(known);
         }
         *asked_ns = Some(hosts::now_ns());
+        let question = control.map(LogControl::begin_question);
         let (view, lease) = Lease::ask(self.membership(), length_ns, hosts::now_ns)?;
         if let Some(lease) = lease.filter(|_| self.role() == NodeRole::Primary) {
-            let shared = self.current.get().shared;
             let was_over = !shared.authority.counts();
             shared.authority.lease(lease);
+            if let Some((control, (question, waits))) = control.zip(question) {
+                control.confirm(question);
+                if waits {
+                    shared.shards().for_each(ShardHandle::wake);
+                }
+            }
             if was_over {
                 info!(node = self.config.node, "the register answers: what waited for that is answered");
                 shared.replication.iter().for_each(|of| of.replicas.look_again(&*shared));
