@@ -65,6 +65,10 @@ pub(crate) use status::NodeStatus;
 
 /// Between two looks at the view and at the primary.
 const ROUND: Duration = Duration::from_millis(5);
+/// The same while one primary follows another, for which writes wait.
+const ROUND_OF_CHANGE: Duration = Duration::from_millis(1);
+/// For how long behind the moment in which another primary was seen.
+const CHANGES_WITHIN: Duration = Duration::from_millis(20);
 /// What counts of the time between two looks: a node that stood still does not blame the primary.
 const ROUND_MAX: Duration = Duration::from_millis(20);
 /// Between two tries to follow a primary that cannot be reached.
@@ -369,8 +373,9 @@ impl Node {
         let (mut silence, mut looked, mut said) = (Silence::default(), Instant::now(), false);
         let mut asked_ns = None;
         let (mut departure, mut keeping) = (Departure::default(), Keeping::default());
+        let (mut round, mut primary_seen) = (ROUND, (0, Instant::now()));
         loop {
-            std::thread::sleep(ROUND);
+            std::thread::sleep(std::mem::replace(&mut round, ROUND));
             if self.current.ends() {
                 return Ok(NodeEnded::Stopped);
             }
@@ -394,6 +399,12 @@ impl Node {
             };
             said = false;
             let Some(view) = view else { continue };
+            if primary_seen.0 != view.primary {
+                primary_seen = (view.primary, Instant::now());
+            }
+            if view.successor.is_some() || primary_seen.1.elapsed() < CHANGES_WITHIN {
+                round = ROUND_OF_CHANGE;
+            }
             if let Some(copies) = &self.copies {
                 let is_in_sync = view.is_in_sync(self.membership().boot);
                 keeping.look(copies, &self.current.get().shared, is_in_sync);
