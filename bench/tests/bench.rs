@@ -86,7 +86,7 @@ fn rows_of_counts() -> Vec<String> {
 fn rows_of_projection() -> Vec<String> {
     let mut wanted = vec!["hydradb_get_zipf", "hydradb_get_uniform", "xstore_get_rate", "xstore_get_latency"];
     wanted.extend(["xstore_message_latency", "xstore_over_inner", "xstore_over_inner_equal"]);
-    wanted.push("xstore_over_message");
+    wanted.extend(["xstore_over_message", "repl_nic_put_1", "repl_nic_put_2"]);
     wanted.into_iter().map(String::from).collect()
 }
 
@@ -210,7 +210,14 @@ fn rows_of_mirrors() -> Vec<String> {
 
 fn rows_of_cluster() -> Vec<String> {
     let mut wanted = vec!["repl_put_1", "repl_put_2", "repl_rate_1", "cluster_get_dep", "cluster_get_indep"];
-    wanted.extend(["repl_bytes", "repl_tcp_put_1", "repl_tcp_rate_1", "redis_wait", "redis_wait_rate"]);
+    wanted.extend([
+        "repl_bytes",
+        "repl_strict_1",
+        "repl_tcp_put_1",
+        "repl_tcp_rate_1",
+        "redis_wait",
+        "redis_wait_rate",
+    ]);
     wanted.extend(["hot_get", "warm_after", "promote", "failover_kill", "failover_stop", "handover"]);
     wanted.extend(["leave", "handover_errors", "failover_kill_zk", "failover_stop_zk", "failover_cut"]);
     wanted.push("lost");

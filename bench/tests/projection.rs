@@ -12,7 +12,7 @@ const NIC: &str = "name = \"mine\"\nports = 1\nlink = \"roce\"\n\
                    [latency]\nread_us = 4\nwrite_us = 2\nbyte_ns = 1\n";
 
 /// The operations that are projected, and READs and rounds of READs of each, where they are whole.
-const OPERATIONS: [(&str, Option<(f64, f64)>); 17] = [
+const OPERATIONS: [(&str, Option<(f64, f64)>); 19] = [
     ("get_pointer", Some((1.0, 1.0))),
     ("get_index", None),
     // The look whether the shard sleeps.
@@ -23,6 +23,8 @@ const OPERATIONS: [(&str, Option<(f64, f64)>); 17] = [
     ("put_64", None),
     ("follow", Some((1.0, 1.0))),
     ("chase_8", Some((8.0, 8.0))),
+    ("put_1", Some((1.0, 0.0))),
+    ("put_2", Some((1.0, 0.0))),
     ("gets_zipf", None),
     ("gets_uniform", None),
     ("ordered_get", Some((1.0, 1.0))),

@@ -144,7 +144,7 @@ fn strict_reads_are_answered_by_the_word_of_the_register() {
     usual.iter_mut().for_each(|session| assert_eq!(read_count(session, table), 7));
     assert_eq!(answered.load(Ordering::SeqCst), 0, "nobody has said that this node is primary");
     hosts.zookeeper.resume(0);
-    readers.map(|reader| assert_eq!(reader.join().unwrap(), 7));
+    readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), 7));
 }
 
 /// A handover does not wait for the lease, and nobody notices but by the time that it takes.

@@ -18,6 +18,8 @@ mod wait;
 mod warm;
 mod way;
 
+pub(crate) use nodes::Nodes;
+
 use kelix_report::Report;
 use kelix_report::cores::unpin;
 use kelix_report::progress;

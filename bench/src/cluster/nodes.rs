@@ -20,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const LOOKS: Duration = Duration::from_millis(1);
 
 /// A cluster, whose nodes end with this.
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     home: Home,
     options: Vec<String>,
     pub directory: ClusterDirectory,

@@ -35,6 +35,8 @@ const SETTLE: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fabric {
     SharedMemory,
+    /// Clients put in shared memory, and each put waits for the replica's word.
+    Strict,
     Tcp,
 }
 
@@ -78,7 +80,7 @@ impl Side {
             // As a session of a cluster is by default: its writes have numbers.
             let options = SessionOptions::default().retry_for(PATIENCE);
             let (served, options) = match fabric {
-                Fabric::SharedMemory => (home.serve(&["--no-pin"])?, options),
+                Fabric::SharedMemory | Fabric::Strict => (home.serve(&["--no-pin"])?, options),
                 Fabric::Tcp => {
                     let listen = own_address()?.to_string();
                     (home.serve(&["--no-pin", "--listen", &listen])?, options.fabric(FabricChoice::Tcp))
@@ -89,10 +91,10 @@ impl Side {
             (Server::Alone(served, home), (session, table))
         } else {
             let name = format!("{replicas}-{fabric:?}");
-            let options: &[&str] = if fabric == Fabric::Tcp { &["--fabric", "tcp"] } else { &[] };
+            let options: &[&str] = if fabric == Fabric::SharedMemory { &[] } else { &["--fabric", "tcp"] };
             let nodes = Nodes::start_with(&name, replicas + 1, memory_bytes, options)?;
             let session = match fabric {
-                Fabric::SharedMemory => nodes.session()?,
+                Fabric::SharedMemory | Fabric::Strict => nodes.session()?,
                 Fabric::Tcp => nodes.session_over_tcp()?,
             };
             (Server::Cluster(nodes), session)
@@ -148,6 +150,19 @@ impl Side {
         }
         Ok(BATCH as u64)
     }
+}
+
+/// Puts in shared memory that wait for a replica to say that it has each, as in HydraDB's strict mode, against
+/// those at a server without.
+fn row_of_strict(plan: Plan) -> Result<Row, String> {
+    progress::show("repl_strict");
+    let mut sides = [0, 1].map(|replicas| Side::start(replicas, plan.records, Fabric::Strict));
+    let put = take_turns(plan.choose(FULL, SMALL), 2, |side| {
+        sides[side].as_mut().map_err(|error| error.clone())?.put()
+    })?;
+    let name = "a put with one replica that says so of each / without";
+    let row = compared("repl_strict_1", name, "ns", 0.0, between(&put[1], &put[0]), "");
+    Ok(Row { wanted: None, ..row })
 }
 
 /// Puts over TCP at a primary whose replica is fed over TCP, against a server without replicas.
@@ -254,6 +269,7 @@ pub(super) fn rows(plan: Plan) -> Result<Vec<Row>, String> {
     rows.insert(2, Row { sense: Sense::AtLeast, ..row });
     rows.push(row_of_bytes(&mut sides[1])?);
     drop(sides);
+    rows.push(row_of_strict(plan)?);
     rows.extend(rows_over_tcp(plan)?);
     Ok(rows)
 }

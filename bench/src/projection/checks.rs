@@ -121,6 +121,27 @@ pub(super) fn rows(hash: &Hash, ordered: &[Way]) -> Result<Vec<Row>, String> {
     ])
 }
 
+/// What replicas cost who puts one item at a time, on the NIC that is projected to.
+pub(super) fn replicated(put: &Work, ways: &[Way; 2], nic: &Nic) -> [Row; 2] {
+    let latency_us = |work: &Work| Projected::of(work, nic, 1.0).latency_us;
+    let alone_us = latency_us(put);
+    ["repl_nic_put_1", "repl_nic_put_2"].map(|id| {
+        let way = &ways[usize::from(id.ends_with('2'))];
+        let ours = latency_us(&way.work);
+        Row {
+            id: id.into(),
+            name: format!("latency of a {}, fed by messages / without", way.name).into(),
+            ours,
+            other: Some(alone_us),
+            unit: "us",
+            ratio: ours / alone_us,
+            wanted: Some(1.6),
+            sense: Sense::AtMost,
+            note: format!("{}; no measurement", nic.name),
+        }
+    })
+}
+
 /// Clients that get as fast as they can.
 fn loaded(id: &'static str, name: &str, mix: &Mix, nic: &Nic, said: f64) -> Row {
     let projected = Projected::of(&mix.work, nic, HYDRADB_SHARDS);

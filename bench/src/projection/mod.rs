@@ -13,6 +13,7 @@
 //! | `verbs.rs` | what of that is verbs, and what the verbs fabric adds |
 //! | `model.rs` | the arithmetic |
 //! | `paths.rs`, `hash.rs`, `ordered.rs` | sessions that do operations, counted |
+//! | `replicas.rs` | puts whose replicas are fed by messages |
 //! | `processor.rs` | processor times |
 //! | `checks.rs` | the papers |
 
@@ -23,6 +24,7 @@ mod nic;
 mod ordered;
 mod paths;
 mod processor;
+mod replicas;
 mod tap;
 mod verbs;
 
@@ -39,6 +41,8 @@ use paths::Way;
 /// Records of a run. What is counted is the same with more.
 const RECORDS: u64 = 200_000;
 pub(crate) const RECORDS_MIN: u64 = 2000;
+/// Records of a primary with a replica, at most.
+const REPLICATED: u64 = 10_000;
 
 /// What is projected to.
 struct Target {
@@ -62,8 +66,14 @@ pub(crate) fn run(options: &Options) -> Result<Report, Error> {
     let mut hash = hash::measure(records)?;
     progress::show("counting, ordered tables");
     let ordered = ordered::measure(records)?;
+    progress::show("counting, replicas");
+    let fed = replicas::bytes_a_put(records.min(REPLICATED))?;
     progress::show("");
-    let rows = checks::rows(&hash, &ordered)?;
+    let mut rows = checks::rows(&hash, &ordered)?;
+    let put = hash.ways.iter().find(|way| way.id == "put").expect("every way is measured").work;
+    let replicated = replicas::ways(put, fed);
+    rows.extend(checks::replicated(&put, &replicated, &target.nic));
+    hash.ways.extend(replicated);
     hash.ways.push(Way::one("gets_zipf", "gets, Zipf, pointers or messages", hash.zipf.work));
     hash.ways.push(Way::one("gets_uniform", "gets, uniform, pointers or messages", hash.uniform.work));
     let ways: Vec<&Way> = hash.ways.iter().chain(&ordered).collect();
