@@ -376,7 +376,8 @@ def connect(
     On a mirror a thread finds its own writes, since what it has written or seen at the primary is read there
     until the mirror has it; without `own_writes` the mirror is read whatever that has. `max_lag` is how many
     seconds old what is read there may be: a read of what is older raises `Unavailable`. With `strict` all
-    reads go to the primary, too.
+    reads go to the primary, too, and at a cluster on several hosts are answered by the word of its register, so
+    that they believe no clock.
     `tls` is a file of certificates of servers that are believed; `certificate` and `key` are this client's
     own.
     """

@@ -181,7 +181,8 @@ public final class Options implements Cloneable {
     }
 
     /**
-     * Whether on a mirror all reads go to the primary, too.
+     * Whether on a mirror all reads go to the primary, too, and at a cluster on several hosts are answered by
+     * the word of its register, so that they believe no clock.
      *
      * @param strict whether they do
      * @return this
