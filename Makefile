@@ -86,9 +86,10 @@ loom: toolchain ## run the model tests of lock-free code
 	@echo "== model tests"
 	RUSTFLAGS="$(LOOM_FLAGS)" CARGO_TARGET_DIR="$(LOOM_TARGET)" $(CARGO) test --release --locked --lib --package kelix-fabric --package kelix-wire --package kelix-log --package kelix -- model:: --nocapture
 
-sim: toolchain ## run the simulator: 20 seeds, each twice
+sim: toolchain ## run the simulator: 20 seeds, each twice, and 180 of clusters
 	@echo "== simulator"
 	RUSTFLAGS="$(SIM_FLAGS)" CARGO_TARGET_DIR="$(SIM_TARGET)" $(CARGO) build --release --locked --package kelix-sim
+	"$(SIM_TARGET)/release/kelix-sim" --first 21 --seeds 180 --once --clusters
 	"$(SIM_TARGET)/release/kelix-sim" --seeds 20
 	@scripts/mutants --check
 
