@@ -425,7 +425,7 @@ fn describe(cluster: &Place, view: &View) -> Value {
                 () if view.primary == boot => "primary",
                 () if view.leaving.contains(&boot) => "leaving",
                 () if view.is_in_sync(boot) => "in sync",
-                () if member.is_some_and(|member| member.offer.is_some()) => "waiting",
+                () if member.is_some_and(|member| view.waiting(member).is_some()) => "waiting",
                 () => "copying",
             };
             json!({
@@ -668,7 +668,7 @@ fn recover(context: &Context, cluster: &Place, accept_loss: bool) -> Result<(), 
         return Err(failed(OPERATION, context.into()));
     };
     let missing: Vec<&str> = view.missing().map(|member| &member.node[..]).collect();
-    let was_in_sync = view.is_in_sync(offer.of);
+    let was_in_sync = view.was_in_sync(offer);
     if accept_loss {
         let (boot, number) = (best.boot, view.number);
         change(cluster, |view| {
@@ -711,7 +711,7 @@ fn answers(cluster: &Place, view: &View, member: &Member) -> bool {
     let addresses = member.address.to_socket_addrs().into_iter().flatten();
     let is_there = |address| TcpStream::connect_timeout(&address, ANSWERS_WITHIN).is_ok();
     // A node that waits at the same address is another instance of this one.
-    let waits = view.members.iter().any(|of| of.offer.is_some() && of.address == member.address);
+    let waits = view.members.iter().any(|of| view.waiting(of).is_some() && of.address == member.address);
     !waits && addresses.into_iter().any(is_there)
 }
 

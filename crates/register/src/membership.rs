@@ -84,7 +84,7 @@ impl Membership {
             let view = view.filter(|view| view.number == seen.number && view.recovers(self.boot))?;
             let mut next = view.next(0);
             (next.primary, next.in_sync, next.successor) = (self.boot, vec![self.boot], None);
-            next.members.iter_mut().filter(|of| of.boot == self.boot).for_each(|of| of.offer = None);
+            // What it offers stays: the log has that number until this member has written its own there.
             // Those who were in sync are none of this cluster any more; others may wait as this one did.
             next.retain_members(|of| of.boot == self.boot || !view.is_in_sync(of.boot));
             next.term = term.max(view.term + 1);

@@ -35,7 +35,7 @@ pub struct Member {
     pub pid: u32,
     /// HOST:PORT at which the member is fed, and at which it serves when it is primary. ASCII without spaces.
     pub address: String,
-    /// What a member has that waits for a primary, and none is there.
+    /// What a member has that waits for a primary, and none is there; or with which it was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer: Option<Offer>,
 }
@@ -152,36 +152,52 @@ impl View {
     /// what was written last, so all have to be there, and the one goes on that has most. And whichever an
     /// operator has named.
     pub fn recovers(&self, own: u64) -> bool {
-        let offer = |member: &Member| Some((member.offer?, member.boot));
+        let offer = |member: &Member| Some((self.waiting(member)?, member.boot));
         let Some((offered, _)) = self.member(own).and_then(offer) else { return false };
         if self.successor == Some(own) {
             return true;
         }
-        let was_in_sync = |offer: &Offer| self.in_sync.contains(&offer.of);
         match self.durable {
             Durable::Off => false,
-            Durable::Commit => was_in_sync(&offered),
+            Durable::Commit => self.was_in_sync(offered),
             Durable::Lazy => {
-                let offers = self.members.iter().filter_map(offer).filter(|(of, _)| was_in_sync(of));
+                let offers = self.members.iter().filter_map(offer).filter(|(of, _)| self.was_in_sync(*of));
                 let best = offers.max_by_key(|(offer, boot)| (offer.records, *boot));
                 self.missing().next().is_none() && best.is_some_and(|(_, boot)| boot == own)
             }
         }
     }
 
+    /// What a member offers that waits for a primary.
+    pub fn waiting(&self, member: &Member) -> Option<Offer> {
+        member.offer.filter(|_| !self.is_in_sync(member.boot))
+    }
+
+    /// Whether what is offered is the log of a member in sync.
+    pub fn was_in_sync(&self, offer: Offer) -> bool {
+        self.has_log_in_sync(offer.of)
+    }
+
+    /// Whether the log that an instance of a node has kept is that of a member in sync.
+    pub fn has_log_in_sync(&self, of: u64) -> bool {
+        self.in_sync.iter().filter_map(|boot| self.member(*boot)).any(|member| is_log_of(member, of))
+    }
+
     /// Members in sync whose logs nobody offers who waits for a primary.
     pub fn missing(&self) -> impl Iterator<Item = &Member> {
-        let is_offered =
-            |boot: u64| self.members.iter().any(|of| of.offer.is_some_and(|offer| offer.of == boot));
+        let is_offered = |member: &Member| {
+            let mut offers = self.members.iter().filter_map(|of| self.waiting(of));
+            offers.any(|offer| is_log_of(member, offer.of))
+        };
         let in_sync = self.in_sync.iter().filter_map(|boot| self.member(*boot));
-        in_sync.filter(move |member| !is_offered(member.boot))
+        in_sync.filter(move |member| !is_offered(member))
     }
 
     /// The member that an operator would have go on who accepts a loss: one that was in sync, before others,
     /// and then that which offers most. `None`: nobody waits.
     pub fn best_offer(&self) -> Option<(&Member, Offer)> {
-        let waits = self.members.iter().filter_map(|member| Some((member, member.offer?)));
-        waits.max_by_key(|(member, offer)| (self.in_sync.contains(&offer.of), offer.records, member.boot))
+        let waits = self.members.iter().filter_map(|member| Some((member, self.waiting(member)?)));
+        waits.max_by_key(|(member, offer)| (self.was_in_sync(*offer), offer.records, member.boot))
     }
 
     /// The view that begins a cluster: a member is primary, and alone.
@@ -280,6 +296,12 @@ impl View {
     }
 }
 
+/// Whether a log that an instance of a node has kept is that of a member: the member wrote the log, or was
+/// chosen with the log, and may have ended before its own number stood there.
+fn is_log_of(member: &Member, of: u64) -> bool {
+    member.boot == of || of != 0 && member.offer.is_some_and(|offer| offer.of == of)
+}
+
 /// The first number that comes twice.
 fn repeated(numbers: impl Iterator<Item = u64>) -> Option<u64> {
     let mut seen = BTreeSet::new();
@@ -349,6 +371,16 @@ mod tests {
         assert_eq!(recovers(&named), [201]);
         assert_eq!(offering(Durable::Off, &[(203, 0, 0)]).best_offer().map(|(of, _)| of.boot), Some(203));
         assert!(view(3, 1).best_offer().is_none());
+        // 201 was chosen with the log of 101, and has ended before its number stood in that log.
+        for durable in [Durable::Commit, Durable::Lazy] {
+            let mut chosen = offering(durable, &[(201, 101, 70), (301, 101, 70), (302, 102, 90)]);
+            (chosen.primary, chosen.in_sync) = (201, vec![201]);
+            chosen.check().unwrap();
+            assert_eq!(recovers(&chosen), [301], "{durable:?}");
+            assert_eq!(chosen.best_offer().map(|(of, _)| of.boot), Some(301));
+            chosen.members.retain(|of| of.boot != 301);
+            assert_eq!(chosen.missing().map(|of| of.boot).collect::<Vec<_>>(), [201]);
+        }
     }
 
     #[test]

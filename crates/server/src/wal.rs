@@ -161,7 +161,7 @@ impl LogFiles {
 
     /// Whether the log has all from the first record on, so that no base is needed.
     pub fn is_whole(&self) -> bool {
-        begins_with_first(&self.log)
+        self.log.begins_with_first()
     }
 
     /// Which namespaces the log has, if there is one.
@@ -212,11 +212,6 @@ impl LogFiles {
         wal.note_written(&writer);
         Ok((wal, Some((writer, ends.into_iter().map(|(_, number, end)| (number, end)).collect()))))
     }
-}
-
-/// Whether a log has all from the first record on.
-pub(crate) fn begins_with_first(log: &Log) -> bool {
-    log.files().first().is_some_and(|head| head.sequences.iter().all(|sequence| *sequence == 0))
 }
 
 /// Removes the files of a log that none of the snapshots needs which stand beside it, where no server writes

@@ -6,16 +6,18 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 129] = [
+pub const WANTED: [&str; 136] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
     "READ too slow",
     "READ torn",
+    "all nodes killed",
     "another replica was quicker",
     "answer to a request that was given up",
     "answer waited for room in a ring",
     "authority lapsed under a session",
+    "base of a replica taken",
     "batch of looks too slow",
     "build abandoned",
     "builder of a generation gone",
@@ -36,6 +38,7 @@ pub const WANTED: [&str; 129] = [
     "copy of models was replaced by another session",
     "directory copy was old",
     "directory moved",
+    "disk of a node lost",
     "earlier primary has left",
     "epoch stepped",
     "false claim about a link",
@@ -92,6 +95,7 @@ pub const WANTED: [&str; 129] = [
     "node promoted",
     "node stopped",
     "node told to leave",
+    "node went on with its disk",
     "operation answered",
     "operation timed out",
     "outcome unknown",
@@ -101,11 +105,13 @@ pub const WANTED: [&str; 129] = [
     "part of a value read",
     "pointer into a segment that is gone",
     "power of a disk lost",
+    "power of a node's disk lost",
     "read by name",
     "read on a mirror",
     "record applied to a mirror",
     "register did not answer",
     "replica compared with its primary",
+    "replica has on its disk what it was asked for",
     "replica left",
     "replica left to the streams",
     "replica let go",
@@ -124,6 +130,7 @@ pub const WANTED: [&str; 129] = [
     "shard stopped",
     "sub-model added",
     "successor named",
+    "sync of a node's disk fails",
     "table of a dataset looked up",
     "top model looked up",
     "top model made anew",
@@ -139,13 +146,14 @@ pub const WANTED: [&str; 129] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 18] = [
+const RARE: [&str; 19] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",
     "item of a server that has gone found without models",
     "item with a link to another shard was moved",
     "leaf written anew for another EMPTY pattern",
+    "log of a replica failed",
     "member cannot begin anew yet",
     "mirror let go",
     "node superseded before it served",

@@ -2,6 +2,7 @@
 //! not, block by block, and the next one begins with what is. A sync may fail, and the log with it: the
 //! server serves its memory then, and takes no writes, until it dies.
 
+use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -129,47 +130,144 @@ impl LogEnd {
     /// All shards have begun: what was read is made durable.
     pub fn begin(self, term: u64, bells: Vec<Bell>) -> LogTask {
         let LogEnd { disk, log, position, control, feeds, .. } = self;
-        let identity = Identity { store: 1, life: term, description: String::new() };
-        let writer = LogWriter::create(log, identity, position, FILE_BYTES).expect("a disk that works");
-        LogTask { disk, control, feeds, writer, bells }
+        let writer = create_writer(log, term, position).expect("a disk that works");
+        let (delay_ns_max, failures, state) = (disk.delay_ns_max, disk.failures.clone(), control.clone());
+        let tell = move |told: Told<'_>| match told {
+            Told::Synced(_) | Told::Over => bells.iter().for_each(Bell::ring),
+            Told::Failed => {
+                failures.borrow_mut().push((scheduler::now_ns(), None));
+                state.set_state(LogState::Failed);
+                full_fence();
+            }
+        };
+        LogTask {
+            delay_ns_max,
+            control,
+            is_of_replica: false,
+            feeds,
+            written: Written::of(&writer),
+            writer,
+            tell: Box::new(tell),
+        }
     }
 }
 
-/// Who writes a server's log.
+/// Goes on with a log behind a position.
+pub fn create_writer(log: Log, life: u64, position: Position) -> Result<LogWriter> {
+    let identity = Identity { store: 1, life, description: String::new() };
+    LogWriter::create(log, identity, position, FILE_BYTES)
+}
+
+/// What the task that writes a log tells.
+pub enum Told<'a> {
+    /// What was written is on the disk, as these say.
+    Synced(&'a [Feed]),
+    /// The log takes nothing any more.
+    Failed,
+    /// Nobody follows the shards for this log any more.
+    Over,
+}
+
+/// What others know of a log that is written, and how the writing is ended.
+pub struct Written {
+    ends: Cell<bool>,
+    ended: RefCell<Option<Position>>,
+    has_failed: Cell<bool>,
+    durable: RefCell<Vec<u64>>,
+}
+
+impl Written {
+    /// Of a log that is about to be written.
+    pub fn of(writer: &LogWriter) -> Rc<Written> {
+        let durable = RefCell::new(writer.sequences().to_vec());
+        Rc::new(Written {
+            ends: Cell::new(false),
+            ended: RefCell::default(),
+            has_failed: Cell::new(false),
+            durable,
+        })
+    }
+
+    /// Has the log end behind all that there is.
+    pub fn end(&self) {
+        self.ends.set(true);
+    }
+
+    /// Where the log has ended, if it has.
+    pub fn ended(&self) -> Option<Position> {
+        self.ended.borrow().clone()
+    }
+
+    /// Whether the log takes nothing any more.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
+    /// Whether records up to these are on the disk, of all shards.
+    pub fn has(&self, sequences: impl Iterator<Item = u64>) -> bool {
+        self.durable.borrow().iter().zip(sequences).all(|(durable, sequence)| *durable >= sequence)
+    }
+}
+
+/// Who writes a log.
 pub struct LogTask {
-    disk: Disk,
-    control: LogControl,
-    feeds: Vec<Feed>,
-    writer: LogWriter,
-    bells: Vec<Bell>,
+    /// The longest that a batch waits to be gathered, and to be synced.
+    pub delay_ns_max: u64,
+    /// What all shards know.
+    pub control: LogControl,
+    /// What is written is what came of a feed: nobody tells any of that while a batch is gathered.
+    pub is_of_replica: bool,
+    /// What shards tell.
+    pub feeds: Vec<Feed>,
+    /// What writes.
+    pub writer: LogWriter,
+    /// What others know of this log.
+    pub written: Rc<Written>,
+    /// Whom it tells.
+    pub tell: Box<dyn Fn(Told<'_>)>,
 }
 
 impl LogTask {
-    /// Writes and syncs until the server is killed, or a sync fails.
+    /// Writes and syncs until the server is killed, the log is ended, or a sync fails.
     pub fn run(mut self) {
-        if self.write().is_err() {
+        let ended = self.write().and_then(|()| {
+            let position = self.writer.position();
+            scheduler::unnoticed(|| self.writer.end())?;
+            *self.written.ended.borrow_mut() = Some(position);
+            Ok(())
+        });
+        if ended.is_err() {
             mark!("log failed");
-            self.disk.failures.borrow_mut().push((scheduler::now_ns(), None));
-            self.control.set_state(LogState::Failed);
-            full_fence();
-            // Who followed is gone before the shards look.
-            drop(self.feeds);
-            self.bells.iter().for_each(Bell::ring);
+            self.written.has_failed.set(true);
+            (self.tell)(Told::Failed);
         }
+        // Who followed is gone before the shards look.
+        drop(self.feeds);
+        (self.tell)(Told::Over);
     }
 
     fn write(&mut self) -> Result<()> {
         let mut batch = Batch::default();
         loop {
+            let ends = self.written.ends.get();
             self.pause();
             batch.begin();
-            let feeds = &mut self.feeds;
-            let gathered = self.control.gather(|later| {
-                let mut feeds = (0..).zip(&mut *feeds);
-                feeds.try_fold(true, |all, (shard, feed)| Ok(all & feed.gather(shard, later, &mut batch)?))
-            });
-            gathered.expect("records of a shard");
+            let LogTask { feeds, control, .. } = self;
+            let mut gather = || {
+                control.gather(|later| {
+                    let mut feeds = (0..).zip(&mut *feeds);
+                    feeds
+                        .try_fold(true, |all, (shard, feed)| Ok(all & feed.gather(shard, later, &mut batch)?))
+                })
+            };
+            let gathered = if self.is_of_replica { scheduler::unnoticed(&mut gather) } else { gather() };
+            if !gathered.expect("records of a shard") {
+                self.feeds.iter_mut().try_for_each(Feed::drain)?;
+            }
             if batch.is_empty() {
+                if ends {
+                    return Ok(());
+                }
                 continue;
             }
             scheduler::unnoticed(|| self.writer.write(&batch, 1))?;
@@ -180,16 +278,15 @@ impl LogTask {
                 }
                 self.writer.sync()
             })?;
-            for ((feed, sequence), bell) in
-                self.feeds.iter_mut().zip(self.writer.sequences()).zip(&self.bells)
-            {
+            for (feed, sequence) in self.feeds.iter_mut().zip(self.writer.sequences()) {
                 feed.set_durable(*sequence);
-                bell.ring();
             }
+            *self.written.durable.borrow_mut() = self.writer.sequences().to_vec();
+            (self.tell)(Told::Synced(&self.feeds));
         }
     }
 
     fn pause(&self) {
-        scheduler::sleep(1 + scheduler::random_below(self.disk.delay_ns_max));
+        scheduler::sleep(1 + scheduler::random_below(self.delay_ns_max));
     }
 }

@@ -123,6 +123,11 @@ impl Plan {
         let mut random = Random::new(seed ^ 0xC105);
         (plan.seed, plan.disk_ns, plan.mirrors, plan.loads) = (seed, None, false, false);
         plan.cluster = Some(ClusterPlan::of(&mut random, plan.temper.long_pause_ns_max, seed % 2 == 0));
+        // Chosen by themselves, so that the rest of a seed's plan does not depend on it.
+        let mut of_disks = Random::new(seed ^ 0xD15C_5);
+        if of_disks.once_in(3) {
+            plan.cluster = plan.cluster.map(|cluster| cluster.with_disks(&mut of_disks));
+        }
         (plan.faults.take_overs, plan.faults.stopped_shards) = (8, 8);
         plan.faults.pause_ns = 60_000 + random.below(400_000);
         if let Some(hosts) = plan.cluster.and_then(|cluster| cluster.hosts) {

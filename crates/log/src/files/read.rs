@@ -116,6 +116,11 @@ impl Log {
         &self.files
     }
 
+    /// Whether there is all from the first record on.
+    pub fn begins_with_first(&self) -> bool {
+        self.files.first().is_some_and(|head| head.sequences.iter().all(|sequence| *sequence == 0))
+    }
+
     /// The batch from which on everything has to be read that is behind these sequences of shards. `None`:
     /// something that is behind them is in the log no more.
     pub fn first_behind(&self, sequences: &[u64]) -> Option<u64> {

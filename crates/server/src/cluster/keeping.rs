@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
 use kelix_log::LogControl;
+use kelix_shard::replicas::{self, Keep};
 use kelix_types::Result;
 use tracing::info;
 
@@ -29,40 +30,39 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(2);
 /// Watches over the copies of a node.
 #[derive(Default)]
 pub(super) struct Keeping {
-    /// Where the log of what is served is, once that can be begun with; and whether that is the only copy.
-    kept: Option<PathBuf>,
-    is_alone: bool,
+    /// Where the log of what is served is, and how far that is kept.
+    path: Option<PathBuf>,
+    kept: replicas::Keeping,
     /// The base that was asked for.
     asked: Option<Receiver<Result<Taken>>>,
     tried: Option<Instant>,
 }
 
 impl Keeping {
-    /// Sees to it that what is served can be begun with: then a replica says what it has. Older copies go
-    /// when the node is in sync: until then one of these may be all that is left of an instance that was.
+    /// Sees to it that what is served can be begun with: then a replica says what it has.
     pub fn look(&mut self, copies: &Copies, shared: &Shared, is_in_sync: bool) {
         let (Some(store), Some(snapshots)) = (&shared.store, &shared.snapshots) else { return };
-        if self.kept.as_deref() == Some(store.path()) {
-            if is_in_sync && !std::mem::replace(&mut self.is_alone, true) {
-                copies.keep_only(store.path());
-            }
-            return;
+        if self.path.as_deref() != Some(store.path()) {
+            (self.path, self.kept) = (Some(store.path().to_path_buf()), replicas::Keeping::default());
         }
-        // The log of a primary that has begun empty has all.
         let is_replica = shared.replication.is_none();
-        if is_replica && !snapshots.has_any() {
-            self.asked.take_if(|asked| !matches!(asked.try_recv(), Err(TryRecvError::Empty)));
-            let is_due = self.tried.is_none_or(|tried| tried.elapsed() > BETWEEN_TRIES);
-            if self.asked.is_none() && is_due {
-                (self.asked, self.tried) = (snapshots.ask(false).ok(), Some(Instant::now()));
+        match self.kept.look((is_replica, snapshots.has_any()), is_in_sync) {
+            Keep::Nothing => {}
+            Keep::Alone => copies.keep_only(store.path()),
+            Keep::Base => {
+                self.asked.take_if(|asked| !matches!(asked.try_recv(), Err(TryRecvError::Empty)));
+                let is_due = self.tried.is_none_or(|tried| tried.elapsed() > BETWEEN_TRIES);
+                if self.asked.is_none() && is_due {
+                    (self.asked, self.tried) = (snapshots.ask(false).ok(), Some(Instant::now()));
+                }
             }
-            return;
+            Keep::Kept => {
+                if is_replica {
+                    info!(path = %store.path().display(), "what this replica has is on its disk, too");
+                    shared.namespaces.iter().for_each(|of| mirror::standing(of).note_kept());
+                }
+            }
         }
-        if is_replica {
-            info!(path = %store.path().display(), "what this replica has is on its disk, too");
-            shared.namespaces.iter().for_each(|of| mirror::standing(of).note_kept());
-        }
-        (self.kept, self.is_alone) = (Some(store.path().to_path_buf()), false);
     }
 }
 

@@ -38,7 +38,7 @@ use kelix_log::{LogControl, LogState};
 use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::Durability;
 use kelix_shard::replicas::{
-    Lease, Look, Looked, Promoted, Silence, is_to_ask, look_after, promote, release, void,
+    Lease, Look, Looked, Promoted, Silence, has_offered, is_to_ask, look_after, promote, release, void,
 };
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
@@ -535,16 +535,17 @@ impl Node {
             silent_ns,
             suspect_ns: self.config.suspect.as_nanos() as u64,
             wait_ns: self.config.lease().map_or(0, |lease| 2 * lease.as_nanos() as u64),
+            has_log_failed: shared.wal.as_ref().is_some_and(|wal| wal.state() == LogState::Failed),
         };
         let lives = |boot| self.config.lives(view, boot);
         match look_after((self.membership(), view), look, lives, || self.follow_chosen(view))? {
-            // Whoever goes on in the primary's place goes on with the log, too.
-            Looked::Well if shared.wal.as_ref().is_some_and(|wal| wal.state() == LogState::Failed) => {
-                error!(node = self.config.node, "the log of this replica has failed");
+            Looked::Well => Ok(Watched::Well),
+            Looked::Lost => {
+                if look.has_log_failed {
+                    error!(node = self.config.node, "the log of this replica has failed");
+                }
                 Ok(Watched::Lost)
             }
-            Looked::Well => Ok(Watched::Well),
-            Looked::Lost => Ok(Watched::Lost),
             Looked::Promote(why) => match self.promote(view, why) {
                 Err(error) if error.kind() == ErrorKind::Superseded => {
                     warn!(node = self.config.node, %error, "this node begins anew");
@@ -718,7 +719,14 @@ fn follow(
     own: &Member,
     primary: &Member,
 ) -> Result<Server> {
-    // Named before it is put among those in sync.
-    status.membership.join(own)?;
-    Server::prepare(&config.replica_config(token, primary, (status, copies)))?.serve()
+    // Named before it is put among those in sync. What it offers stands until the primary is there.
+    let has_offered = has_offered(&status.membership);
+    if !has_offered {
+        status.membership.join(own)?;
+    }
+    let prepared = Server::prepare(&config.replica_config(token, primary, (status, copies)))?;
+    if has_offered {
+        status.membership.join(own)?;
+    }
+    prepared.serve()
 }

@@ -1,16 +1,5 @@
-//! When no member lives that was in sync: who goes on with what its disk has.
-//!
-//! ```text
-//! a node starts, and no primary can be followed: it offers what its disk has, in the register
-//!   commit   any that was in sync goes on: what counted is on each of these disks
-//!   lazy     all that were in sync have to offer, and the one goes on that has most
-//!   off, or some of these are gone for good: an operator says which one (`kelix cluster recover`)
-//! ```
-//!
-//! 1. Whoever goes on is chosen by the register, and fences whoever was primary, as a replica in sync would
-//!    ([`View::recovers`]): a node with such a disk is as good as one. So nothing depends on that all are
-//!    dead.
-//! 2. With `commit` a replica that lives is waited for first: it has the memory, too.
+//! When no member lives that was in sync: a node offers what its disk has, and goes on with that, as
+//! `kelix_shard::replicas` decides.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
 use kelix_log::LogControl;
-use kelix_register::{Durable, Member, Offer, View};
-use kelix_shard::replicas::void;
+use kelix_register::{Member, Offer, View};
+use kelix_shard::replicas::{self, Absence, Offered, choose_copy, void};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 
@@ -33,19 +22,17 @@ use crate::store::term_of_clock;
 
 /// How long nobody answers before a node says what it has.
 const OFFERS_AFTER: Duration = Duration::from_secs(1);
-/// Times of suspicion, and of the lease, after which no replica that lives goes on any more.
-const TIMES: u32 = 4;
 
 /// A node that has started where no primary can be followed.
 pub(super) struct Recovery {
     copies: Option<Arc<Copies>>,
     since: Option<Instant>,
-    offered: Option<Offered>,
+    offered: Option<OnDisk>,
     said: bool,
 }
 
 /// What it offers.
-struct Offered {
+struct OnDisk {
     offer: Offer,
     path: Option<PathBuf>,
 }
@@ -72,17 +59,17 @@ impl Recovery {
             self.offered = Some(self.survey(view)?);
         }
         let offer = self.offered.as_ref().expect("just surveyed").offer;
-        let own = Member { offer: Some(offer), ..own.clone() };
-        status.membership.join(&own)?;
-        let Some(view) = status.membership.look()? else { return Ok(None) };
-        let lease = config.lease().unwrap_or_default();
-        // A replica that lives goes on before, and with lazy logs none is to live anyway.
-        let is_named = view.successor == Some(own.boot);
-        let waits = view.durable == Durable::Commit && !have_ended && !is_named;
-        if waits && since.elapsed() < (config.suspect + lease) * TIMES || !view.recovers(own.boot) {
-            self.say(config, &view, &offer);
-            return Ok(None);
-        }
+        let patience = config.suspect + config.lease().unwrap_or_default();
+        let (time_ns, patience_ns) = (since.elapsed().as_nanos() as u64, patience.as_nanos() as u64);
+        let absence = Absence { have_ended, time_ns, patience_ns };
+        let view = match replicas::offer(&status.membership, own, offer, absence)? {
+            Some(Offered::GoesOn(view)) => view,
+            Some(Offered::Waits(view)) => {
+                self.say(config, &view, &offer);
+                return Ok(None);
+            }
+            None => return Ok(None),
+        };
         let restored = self.restore(config)?;
         let term = Authority::term_word(&RunDirectory(config.directory.run()));
         let before = term.as_ref().map_or(0, |term| term.words().load_acquire(0));
@@ -113,15 +100,11 @@ impl Recovery {
     }
 
     /// What there is on this node's disk: of the instance that was in sync, if there is such.
-    fn survey(&self, view: &View) -> Result<Offered> {
+    fn survey(&self, view: &View) -> Result<OnDisk> {
         let found = self.copies.as_ref().map(|copies| copies.survey()).transpose()?.unwrap_or_default();
-        let of_view = found.iter().find(|of| view.in_sync.contains(&of.boot));
-        let best = of_view.or(found.first());
-        Ok(match best {
-            Some(of) => {
-                Offered { offer: Offer { of: of.boot, records: of.records }, path: Some(of.path.clone()) }
-            }
-            None => Offered { offer: Offer { of: 0, records: 0 }, path: None },
+        Ok(match choose_copy(view, found, |of| of.boot) {
+            Some(of) => OnDisk { offer: Offer { of: of.boot, records: of.records }, path: Some(of.path) },
+            None => OnDisk { offer: Offer { of: 0, records: 0 }, path: None },
         })
     }
 

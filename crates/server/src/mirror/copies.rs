@@ -28,7 +28,7 @@ use crate::authority::{Authority, Lock};
 use crate::server::{ServerConfig, Shared, random_u64};
 use crate::snapshots::{self, Asked, SnapshotConfig, Snapshots, begin_with};
 use crate::store::{StoreDirectory, make_directory, replace_line};
-use crate::wal::{Layout, LogFiles, Replayed, Streams, begins_with_first};
+use crate::wal::{Layout, LogFiles, Replayed, Streams};
 
 const LOCK: &str = "mirror";
 const PRIMARY: &str = "primary";
@@ -232,7 +232,7 @@ fn survey_one(path: &Path) -> Result<Option<Survey>> {
     };
     let log = Log::open(Box::new(Directory(path.to_path_buf())))?;
     let Some(last) = log.files().last() else { return Ok(None) };
-    if !begins_with_first(&log) && kelix_snapshot::list(path)?.is_empty() {
+    if !log.begins_with_first() && kelix_snapshot::list(path)?.is_empty() {
         return Ok(None);
     }
     let end = log.read(last.first, |_| Ok(ControlFlow::Continue(())))?;

@@ -46,6 +46,8 @@ pub struct Look {
     pub suspect_ns: u64,
     /// How long one that was just chosen may have to wait before it serves.
     pub wait_ns: u64,
+    /// The replica keeps a log, which takes nothing any more.
+    pub has_log_failed: bool,
 }
 
 /// What a replica is to do.
@@ -75,12 +77,28 @@ fn lost(membership: &Membership) -> Looked {
 /// the process of a member has not ended; `follow` has the one that was chosen followed, and whether that has
 /// begun.
 pub fn look_after(
+    of: (&Membership, &View),
+    look: Look,
+    lives: impl FnOnce(u64) -> bool,
+    follow: impl FnOnce() -> Result<bool>,
+) -> Result<Looked> {
+    match look_at_primary(of, look, lives, follow)? {
+        // Whoever goes on in the primary's place goes on with the log, too.
+        Looked::Well if look.has_log_failed => {
+            mark!("log of a replica failed");
+            Ok(Looked::Lost)
+        }
+        looked => Ok(looked),
+    }
+}
+
+fn look_at_primary(
     (membership, view): (&Membership, &View),
     look: Look,
     lives: impl FnOnce(u64) -> bool,
     follow: impl FnOnce() -> Result<bool>,
 ) -> Result<Looked> {
-    let Look { followed, is_lost, silent_ns, suspect_ns, wait_ns } = look;
+    let Look { followed, is_lost, silent_ns, suspect_ns, wait_ns, .. } = look;
     let own = membership.boot;
     let is_in_sync = view.is_in_sync(own);
     if view.primary == own {

@@ -21,8 +21,8 @@ use super::primary::PrimaryServer;
 use crate::fabric::Bell;
 use crate::scheduler::{self, Shared};
 
-/// Before all other frames: whether the replica goes on behind its position, and of which lineage all is that
-/// comes.
+/// Before all other frames: whether the replica goes on behind its position, of which lineage all is that
+/// comes, and which life of the store that is.
 pub const ATTACHED: u32 = u32::MAX;
 /// Words of memory in one frame, at most.
 const PIECE_WORDS_MAX: u64 = 1 << 17;
@@ -114,7 +114,7 @@ impl Feed<'_> {
         let resumption = position.and_then(|position| self.placing.resume(of, position));
         match resumption {
             Some((words, gatherers)) => {
-                self.link.push(ATTACHED, 0, &[1, self.primary.replication.lineage()]);
+                self.link.push(ATTACHED, 0, &[1, self.primary.replication.lineage(), self.primary.life]);
                 self.last = gatherers.iter().map(|gatherer| gatherer.last().record).collect();
                 self.gatherers = gatherers;
                 for (shard, words) in words.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Feed<'_> {
                 }
             }
             None => {
-                self.link.push(ATTACHED, 0, &[0, self.primary.replication.lineage()]);
+                self.link.push(ATTACHED, 0, &[0, self.primary.replication.lineage(), self.primary.life]);
                 self.copy()?;
             }
         }

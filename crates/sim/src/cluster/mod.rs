@@ -22,10 +22,12 @@
 //! 2. At the end all nodes come into the view again, and their images are compared, with what clients were
 //!    answered.
 
+mod disk;
 mod feed;
 mod link;
 mod node;
 mod primary;
+mod recovery;
 mod register;
 mod views;
 
@@ -44,6 +46,7 @@ use crate::plan::DRIFT_PPM_MAX;
 use crate::random::Random;
 use crate::scheduler::{self, HostClock, Shared, TaskId};
 use crate::server::{Server, ServerPlan, ShardNode};
+use disk::NodeDisk;
 use link::Cable;
 use node::Node;
 use primary::PrimaryServer;
@@ -69,6 +72,9 @@ pub struct ClusterPlan {
     pub delay_ns_max: u64,
     /// What there is more where each node is on a host of its own.
     pub hosts: Option<HostsPlan>,
+    /// Each node has a disk, and what counts is on the disks of all in sync (`--durable commit`), which takes up
+    /// to twice so long.
+    pub disk_ns: Option<u64>,
 }
 
 /// What a seed decides of nodes on several hosts.
@@ -110,12 +116,19 @@ impl ClusterPlan {
             is_reliable: random.once_in(2),
             delay_ns_max: 50 + random.below(3_000),
             hosts: None,
+            disk_ns: None,
         };
         if on_several_hosts {
             plan.hosts = Some(HostsPlan::of(random, plan.suspect_ns));
             plan.maps_streams = [false; 3];
         }
         plan
+    }
+
+    /// The same, of nodes with disks. What is kept on a disk is sent, and said to be there.
+    pub fn with_disks(self, random: &mut Random) -> ClusterPlan {
+        let disk_ns = (200 << random.below(6)).min(self.suspect_ns / 16);
+        ClusterPlan { maps_streams: [false; 3], disk_ns: Some(disk_ns), ..self }
     }
 
     /// The length of a lease; 0: there are none.
@@ -156,15 +169,17 @@ struct Place {
     clock: HostClock,
     /// To the register, where that is on another host.
     ways: Option<Ways>,
+    disk: Option<NodeDisk>,
 }
 
 impl Place {
     fn of(plan: &ClusterPlan, servers: &ServerPlan, node: usize) -> Place {
+        let disk = plan.disk_ns.map(NodeDisk::new);
         let Some(HostsPlan { lease_ns, limit_ns, clocks }) = plan.hosts else {
-            return Place { page: servers.authority.clone().into(), clock: servers.clock, ways: None };
+            return Place { page: servers.authority.clone().into(), clock: servers.clock, ways: None, disk };
         };
         let ways = Ways::new(plan.delay_ns_max, (lease_ns, limit_ns), plan.is_reliable);
-        Place { page: Span::private(AUTHORITY_BYTES).into(), clock: clocks[node], ways: Some(ways) }
+        Place { page: Span::private(AUTHORITY_BYTES).into(), clock: clocks[node], ways: Some(ways), disk }
     }
 }
 
@@ -239,6 +254,11 @@ impl Cluster {
         ServerPlan { authority: self.page(node), clock, ..self.0.servers.clone() }
     }
 
+    /// The disk of a node, if nodes have such.
+    fn disk(&self, node: usize) -> Option<NodeDisk> {
+        self.0.places[node].disk.clone()
+    }
+
     /// The authority page of a node's run directory.
     fn page(&self, node: usize) -> Span {
         self.0.places[node].page.borrow().clone()
@@ -302,9 +322,9 @@ impl Cluster {
     }
 
     /// Clients connect to these shards from now on.
-    fn serve(&self, node: usize, term: u64, shards: Vec<ShardNode>) {
+    fn serve(&self, node: usize, (term, life): (u64, u64), shards: Vec<ShardNode>) {
         let servers = self.servers_of(node);
-        let server = servers.server((term, 1), (self.wire_view(), self.0.hash_seed), shards);
+        let server = servers.server((term, 1), (self.wire_view(), life), shards);
         self.0.processes.borrow_mut()[node].far = server.far.clone();
         let mut slot = self.0.server.borrow_mut();
         match &*slot {
@@ -394,6 +414,9 @@ impl Cluster {
         if let Some(hosts) = self.0.plan.hosts.filter(|_| random.once_in(2)) {
             return self.part_hosts(random, hosts.lease_ns);
         }
+        if self.0.plan.disk_ns.is_some() && random.once_in(3) {
+            return self.harm_disks(random);
+        }
         match random.below(10) {
             0..=5 => self.kill(random),
             6 => self.cut(random, true),
@@ -405,19 +428,77 @@ impl Cluster {
 
     fn kill(&self, random: &mut Random) -> String {
         let node = self.pick(random);
-        let is_begun = !self.0.processes.borrow()[node].tasks.is_empty();
-        if !is_begun || !self.can_do_without(node) {
+        let has_disk = self.0.plan.disk_ns.is_some();
+        if !self.is_begun(node) || !has_disk && !self.can_do_without(node) {
             return format!("node {node} is spared");
         }
         mark!("node killed");
+        let has_power = !has_disk || random.once_in(2);
+        self.kill_node(node, has_power, 1 + random.below(2 * self.0.plan.suspect_ns))
+    }
+
+    fn is_begun(&self, node: usize) -> bool {
+        !self.0.processes.borrow()[node].tasks.is_empty()
+    }
+
+    /// Kills a node, whose disk has power or not, and which begins anew some time later.
+    fn kill_node(&self, node: usize, has_power: bool, after_ns: u64) -> String {
         self.end_process(node);
-        let after_ns = 1 + random.below(2 * self.0.plan.suspect_ns);
+        if let Some(disk) = self.disk(node) {
+            if !has_power {
+                disk.lose_power();
+            }
+            disk.fail_no_more();
+        }
         let cluster = self.clone();
         scheduler::spawn("init", move || {
             scheduler::sleep(after_ns);
             cluster.begin_process(node);
         });
-        format!("node {node} killed, and begins anew in {after_ns} ns")
+        let power = if has_power { "" } else { ", its disk without power" };
+        format!("node {node} killed{power}, and begins anew in {after_ns} ns")
+    }
+
+    // ---- disks ----
+
+    fn harm_disks(&self, random: &mut Random) -> String {
+        match random.below(4) {
+            0 | 1 => self.kill_all(random),
+            2 => {
+                mark!("sync of a node's disk fails");
+                let node = self.pick(random);
+                self.disk(node).iter().for_each(NodeDisk::fail);
+                format!("the next sync of the disk of node {node} fails")
+            }
+            _ => self.lose_disk(random),
+        }
+    }
+
+    /// Kills all nodes, whose disks have power or not, and which begin anew in any order.
+    fn kill_all(&self, random: &mut Random) -> String {
+        mark!("all nodes killed");
+        let mut done = Vec::new();
+        for node in (0..self.0.plan.nodes).filter(|node| self.is_begun(*node)) {
+            let after_ns = 1 + random.below(4 * (self.0.plan.suspect_ns + self.0.plan.lease_ns()));
+            done.push(self.kill_node(node, random.once_in(2), after_ns));
+        }
+        done.join("; ")
+    }
+
+    /// Kills a node whose disk is lost, where another disk was in sync.
+    fn lose_disk(&self, random: &mut Random) -> String {
+        let (node, view) = (self.pick(random), self.view());
+        let has_what_counted = |other: usize| {
+            let found = self.disk(other).map(|disk| scheduler::unnoticed(|| disk.survey()));
+            found.into_iter().flatten().any(|found| view.is_in_sync(found.boot))
+        };
+        let others = (0..self.0.plan.nodes).filter(|other| *other != node);
+        if !self.is_begun(node) || !others.into_iter().any(has_what_counted) {
+            return format!("the disk of node {node} is spared");
+        }
+        let done = self.kill_node(node, true, 1 + random.below(2 * self.0.plan.suspect_ns));
+        self.disk(node).iter().for_each(NodeDisk::lose_all);
+        format!("{done}; its disk is lost")
     }
 
     /// Cuts a node off the register, in one direction and then, now and then, in the other one: by itself, or

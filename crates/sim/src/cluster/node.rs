@@ -7,18 +7,21 @@ use std::sync::Arc;
 use kelix_fabric::shm::AUTHORITY_TERM;
 use kelix_image::{PrivateSegments, SegmentSource};
 use kelix_log::StreamMemory;
-use kelix_register::{Membership, Register, View};
+use kelix_log::files::Position;
+use kelix_register::{Durable, Membership, Register, View};
 use kelix_shard::replicas::{
-    Intake, Lease, Look, Looked, Promoted, Shadow, Silence, end_earlier, is_to_ask, look_after, outwait,
-    promote, release, void,
+    Intake, Keep, Lease, Look, Looked, Promoted, Shadow, Silence, end_earlier, has_offered, is_to_ask,
+    look_after, outwait, promote, release, void,
 };
 use kelix_types::{Error, ErrorKind, Result, mark};
 use kelix_wire::control::StreamPosition;
 use kelix_wire::feed::FeedPart;
 
+use super::disk::{Keeper, Kept};
 use super::feed::{ATTACHED, Feeding, Patience};
 use super::link::Link;
 use super::primary::{Past, PrimaryServer};
+use super::recovery::Recovery;
 use super::register::NodeRegister;
 use super::{Cluster, member};
 use crate::fabric::Bell;
@@ -35,9 +38,9 @@ const SUCCEEDS_WITHIN: u64 = 10;
 
 /// A node, as the task of its process that looks after its role.
 pub struct Node {
-    cluster: Cluster,
-    number: usize,
-    membership: Arc<Membership>,
+    pub(super) cluster: Cluster,
+    pub(super) number: usize,
+    pub(super) membership: Arc<Membership>,
     bell: Bell,
     /// Another task asks for the newest view, while this one follows.
     asks: Rc<Cell<bool>>,
@@ -72,8 +75,11 @@ struct Replica {
     /// Whom it follows, and how often something has come.
     followed: Rc<Cell<u64>>,
     heard: u64,
-    /// Whose records it has.
+    /// Whose records it has, and of which life of the store.
     lineage: u64,
+    life: u64,
+    /// What it keeps on its disk, if it has one.
+    keeper: Option<Keeper>,
     /// All is here that the primary has told, which is followed no more.
     is_detached: bool,
 }
@@ -84,15 +90,21 @@ impl Node {
         let node = 0;
         let membership = Node::member(cluster, node);
         let first = View::first(7, 1, member(node, membership.boot));
-        let view = View { min_in_sync: cluster.plan().min_in_sync, proposal: 1, ..first };
+        let durable = if cluster.disk(node).is_some() { Durable::Commit } else { Durable::Off };
+        let view = View { min_in_sync: cluster.plan().min_in_sync, durable, proposal: 1, ..first };
         let swapped = cluster.0.register.clone().swap(0, &view);
         swapped.expect("the first view is put in");
         cluster.0.views.note(&view);
         let term = cluster.page(node).words().load(AUTHORITY_TERM) + 1;
         let now_ns = cluster.0.places[node].clock.at(scheduler::now_ns());
         let lease = cluster.plan().hosts.map(|hosts| Lease::begin(hosts.lease_ns, now_ns));
-        let primary = PrimaryServer::start((cluster, node), &membership, (&view, lease), (None, term));
-        let primary = primary.expect("nobody else is there");
+        let kept = cluster.disk(node).map(|disk| {
+            let position = Position::start(cluster.servers().shards);
+            Kept { copy: disk.begin(membership.boot), position }
+        });
+        let begun = (Past::default(), kept, term);
+        let primary = PrimaryServer::start((cluster, node), &membership, (&view, lease), begun);
+        let primary = primary.expect("a disk that works").expect("nobody else is there");
         Node::note_primary(cluster, node, &primary);
         let of = cluster.clone();
         cluster.spawn(node, &format!("node {node}"), move || {
@@ -118,7 +130,7 @@ impl Node {
         Arc::new(membership)
     }
 
-    fn note_primary(cluster: &Cluster, node: usize, primary: &Rc<PrimaryServer>) {
+    pub(super) fn note_primary(cluster: &Cluster, node: usize, primary: &Rc<PrimaryServer>) {
         cluster.0.primaries.borrow_mut().insert(primary.replication.membership.boot, primary.clone());
         cluster.0.processes.borrow_mut()[node].primary = Some(primary.clone());
         primary.shards.iter().for_each(|shard| cluster.adopt(node, shard.node.task));
@@ -150,15 +162,25 @@ impl Node {
     /// Follows whoever is primary, and goes on in that one's place, as long as this is of use.
     fn live(&self) -> Result<()> {
         self.end_earlier()?;
+        let mut recovery = Recovery::begin();
         let mut replica = loop {
             match self.attach() {
                 Ok(replica) => break replica,
                 Err(error) if error.retry() || error.kind() == ErrorKind::System => {
                     self.cluster.tell(format!("node {}: {error}", self.number));
-                    scheduler::sleep(1 + scheduler::random_below(2 * self.cluster.plan().round_ns()));
                 }
                 Err(error) => return Err(error),
             }
+            match recovery.look(self) {
+                Ok(Some(primary)) => {
+                    self.be_primary(&primary);
+                    return Ok(());
+                }
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::Superseded => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            scheduler::sleep(1 + scheduler::random_below(2 * self.cluster.plan().round_ns()));
         };
         self.follow(&mut replica)
     }
@@ -208,10 +230,18 @@ impl Node {
         let lost = |what| Error::new(ErrorKind::Unavailable, "follow", what).with_retry(true);
         let view = self.membership.look()?.ok_or_else(|| lost("there is no view"))?;
         if self.membership.all_have_ended(&view, |boot| self.cluster.seems_to_live(boot))? {
+            if self.cluster.disk(self.number).is_some() {
+                return Err(lost("all nodes have ended that were in sync"));
+            }
             self.cluster.find("all nodes have ended that had what was written last".to_string());
             scheduler::sleep(u64::MAX / 4);
         }
-        self.membership.join(&member(self.number, self.membership.boot))?;
+        let own = member(self.number, self.membership.boot);
+        // What it offers stands until the primary is there.
+        let has_offered = has_offered(&self.membership);
+        if !has_offered {
+            self.membership.join(&own)?;
+        }
         let (link, streams) =
             self.connect(view.primary, None).ok_or_else(|| lost("the primary is not there"))?;
         let mut intake = Intake::new(self.cluster.servers().shards, u64::MAX / 2, make_segments);
@@ -227,6 +257,8 @@ impl Node {
             followed: Rc::new(Cell::new(view.primary)),
             heard: 0,
             lineage: 0,
+            life: 0,
+            keeper: None,
             is_detached: false,
         };
         let mut came_ns = scheduler::now_ns();
@@ -240,6 +272,15 @@ impl Node {
             } else {
                 self.bell.sleep(self.cluster.plan().round_ns());
             }
+        }
+        if has_offered {
+            self.membership.join(&own)?;
+        }
+        if let Some(disk) = self.cluster.disk(self.number) {
+            let of = (&mut replica.intake, self.membership.boot);
+            let (keeper, log) = scheduler::unnoticed(|| Keeper::begin(&disk, of, &self.bell))?;
+            self.cluster.spawn(self.number, &format!("log of node {}", self.number), move || log.run());
+            replica.keeper = Some(keeper);
         }
         *replica.shadows.borrow_mut() = replica.intake.take_shadows();
         self.cluster.tell(format!("node {} has copied", self.number));
@@ -286,7 +327,7 @@ impl Node {
     }
 
     fn follow(&self, replica: &mut Replica) -> Result<()> {
-        replica.says_what_it_has = true;
+        replica.says_what_it_has = replica.keeper.is_none();
         if let Some(hosts) = self.cluster.plan().hosts {
             self.ask_for_views(hosts.lease_ns);
         }
@@ -323,6 +364,7 @@ impl Node {
             _ => return Ok(Turn::GoesOn),
         };
         let own = self.membership.boot;
+        self.keep(replica, view.is_in_sync(own));
         let may_leave = view.leaving.contains(&own) && view.primary != own && !view.is_in_sync(own);
         if may_leave && self.membership.leave().is_ok_and(|has_left| has_left) {
             mark!("replica left");
@@ -338,12 +380,29 @@ impl Node {
             silent_ns: silence.time_ns(),
             suspect_ns: self.cluster.suspect_ns(),
             wait_ns: 2 * plan.lease_ns(),
+            has_log_failed: replica.keeper.as_ref().is_some_and(Keeper::has_failed),
         };
         let lives = |boot| self.cluster.seems_to_live(boot);
         match look_after((&self.membership, &view), look, lives, || self.follow_chosen(replica, &view))? {
             Looked::Well => Ok(Turn::GoesOn),
             Looked::Lost => Ok(Turn::Lost),
             Looked::Promote(why) => self.promote(replica, &view, why),
+        }
+    }
+
+    /// Sees to it that what is here can be begun with from the disk, too.
+    fn keep(&self, replica: &mut Replica, is_in_sync: bool) {
+        let (Some(keeper), Some(disk)) = (&mut replica.keeper, self.cluster.disk(self.number)) else {
+            return;
+        };
+        let has_base = keeper.copy.has_base();
+        match keeper.keeping.look((true, has_base), is_in_sync) {
+            Keep::Nothing => {}
+            Keep::Base => {
+                scheduler::unnoticed(|| keeper.take_base(&replica.intake, &replica.shadows.borrow()))
+            }
+            Keep::Kept => replica.says_what_it_has = true,
+            Keep::Alone => disk.keep_only(&keeper.copy),
         }
     }
 
@@ -379,9 +438,11 @@ impl Node {
         let position = StreamPosition { lineage: replica.lineage, sequences: replica.intake.applied() };
         let Some((link, streams)) = self.connect(view.primary, Some(position)) else { return Ok(false) };
         let until_ns = scheduler::now_ns() + self.cluster.suspect_ns();
-        let (resumes, lineage) = loop {
+        let (resumes, lineage, life) = loop {
             match link.receive() {
-                Some(frame) => break (frame.part == ATTACHED && frame.words[0] == 1, frame.words[1]),
+                Some(frame) => {
+                    break (frame.part == ATTACHED && frame.words[0] == 1, frame.words[1], frame.words[2]);
+                }
                 None if link.is_over() || scheduler::now_ns() > until_ns => return Ok(false),
                 None => self.bell.sleep(self.cluster.plan().round_ns()),
             }
@@ -390,7 +451,7 @@ impl Node {
             replica.intake.resume();
             (replica.link, replica.streams) = (Some(link), streams);
             replica.followed.set(view.primary);
-            (replica.lineage, replica.is_detached) = (lineage, false);
+            (replica.lineage, replica.life, replica.is_detached) = (lineage, life, false);
         }
         Ok(resumes)
     }
@@ -419,37 +480,56 @@ impl Node {
         let take_up = |view: &View, voided: u64| {
             let mut replica = replica.borrow_mut();
             replica.take_over()?;
+            while !replica.intake.flush_log() {
+                scheduler::sleep(1_000);
+            }
+            let sequences = replica.intake.applied();
+            let kept = replica.keeper.as_ref().map(|keeper| keeper.end(&sequences)).transpose()?;
             let shadows = std::mem::take(&mut *replica.shadows.borrow_mut());
-            Ok((
-                view.clone(),
-                voided + 1,
-                Past { shadows, backlogs: replica.intake.take_backlogs(), lineage: replica.lineage },
-            ))
+            let past = Past {
+                shadows: shadows.into_iter().map(Some).collect(),
+                backlogs: replica.intake.take_backlogs(),
+                lineage: replica.lineage,
+                life: Some(replica.life),
+            };
+            Ok((view.clone(), (past, kept, voided + 1)))
         };
         let promoted = match promote(&self.membership, (seen, 0), voided, take_up) {
             Err(error) if error.kind() == ErrorKind::Superseded => return Ok(Turn::Lost),
             promoted => promoted?,
         };
-        let Promoted::Yes((view, term, past)) = promoted else { return Ok(Turn::GoesOn) };
-        let lease = plan.hosts.map(|hosts| {
+        let Promoted::Yes((view, begun)) = promoted else { return Ok(Turn::GoesOn) };
+        let Some(primary) = self.serve(&view, begun)? else { return Ok(Turn::Lost) };
+        self.asks.set(false);
+        mark!("node promoted");
+        self.be_primary(&primary);
+        Ok(Turn::Promoted)
+    }
+
+    /// Serves as primary of a view, with what there is and is kept, in a term. `None`: another one was chosen
+    /// meanwhile.
+    pub(super) fn serve(
+        &self,
+        view: &View,
+        begun: (Past, Option<Kept>, u64),
+    ) -> Result<Option<Rc<PrimaryServer>>> {
+        let lease = self.cluster.plan().hosts.map(|hosts| {
             let asked = Lease::ask(&self.membership, hosts.lease_ns, scheduler::host_now_ns);
             asked.ok().and_then(|(_, lease)| lease).unwrap_or(Lease::OVER)
         });
-        let of = (&self.cluster, self.number);
-        let start = PrimaryServer::start(of, &self.membership, (&view, lease), (Some(past), term));
-        let Some(primary) = start else { return Ok(Turn::Lost) };
-        self.asks.set(false);
-        mark!("node promoted");
-        self.cluster.tell(format!("node {} serves, in term {term}", self.number));
-        Node::note_primary(&self.cluster, self.number, &primary);
-        self.be_primary(&primary);
-        Ok(Turn::Promoted)
+        let (of, term) = ((&self.cluster, self.number), begun.2);
+        let primary = PrimaryServer::start(of, &self.membership, (view, lease), begun)?;
+        if let Some(primary) = &primary {
+            self.cluster.tell(format!("node {} serves, in term {term}", self.number));
+            Node::note_primary(&self.cluster, self.number, primary);
+        }
+        Ok(primary)
     }
 
     // ---- primary ----
 
     /// Looks after its replicas until another one is primary.
-    fn be_primary(&self, primary: &Rc<PrimaryServer>) {
+    pub(super) fn be_primary(&self, primary: &Rc<PrimaryServer>) {
         let plan = self.cluster.plan();
         let own = self.membership.boot;
         let (mut named, mut asked_ns) = (None, 0);
@@ -457,7 +537,7 @@ impl Node {
             scheduler::sleep(plan.round_ns());
             let Ok(Some(view)) = self.look(primary, &mut asked_ns) else { continue };
             if view.primary == own {
-                let _ = self.depart(&view, &mut named);
+                let _ = self.depart(&view, &mut named, !primary.takes_writes());
             }
             let lives = |boot| self.cluster.seems_to_live(boot);
             primary.replication.let_go(&**primary, &view);
@@ -483,8 +563,8 @@ impl Node {
         Ok(view)
     }
 
-    /// Names a successor where it is to leave, and forgets one that does not go on.
-    fn depart(&self, view: &View, named: &mut Option<(u64, u64)>) -> Result<()> {
+    /// Names a successor where it is to leave or gives up, and forgets one that does not go on.
+    fn depart(&self, view: &View, named: &mut Option<(u64, u64)>, gives_up: bool) -> Result<()> {
         let (own, now_ns) = (self.membership.boot, scheduler::now_ns());
         *named = view.successor.map(|boot| match *named {
             Some((before, since_ns)) if before == boot => (boot, since_ns),
@@ -497,7 +577,7 @@ impl Node {
                 Some(View { successor: None, ..view.next(0) })
             })?;
         }
-        if view.successor.is_some() || !view.leaving.contains(&own) {
+        if view.successor.is_some() || !(gives_up || view.leaving.contains(&own)) {
             return Ok(());
         }
         let may =
@@ -515,10 +595,13 @@ impl Replica {
     /// Takes in what has come. `false`: nothing had. An error that may pass: nothing more will.
     fn receive(&mut self) -> Result<bool> {
         let Some(link) = &self.link else { return Ok(false) };
+        if !self.intake.flush_log() {
+            return Ok(false);
+        }
         let mut came = false;
         while let Some(frame) = link.receive() {
             if frame.part == ATTACHED {
-                self.lineage = frame.words[1];
+                (self.lineage, self.life) = (frame.words[1], frame.words[2]);
             } else {
                 // Nobody looks at what is copied, or followed.
                 scheduler::unnoticed(|| self.intake.take(frame.shard, frame.part, &frame.words))?;

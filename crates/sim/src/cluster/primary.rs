@@ -6,23 +6,29 @@ use std::sync::Arc;
 
 use kelix_fabric::shm::{AUTHORITY_ASKED, AUTHORITY_TERM, AUTHORITY_UNTIL, term_in_force};
 use kelix_image::{Header, PrivateSegments, Span};
+use kelix_log::files::{Feed, LogWriter};
 use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
 use kelix_register::{Membership, View};
 use kelix_shard::replicas::{self, Backlog, Lease, Noted, Replication, Shadow, counts_at_first};
 use kelix_shard::{Shard, ShardConfig};
-use kelix_types::mark;
+use kelix_types::{Result, mark};
 
 use super::Cluster;
+use super::disk::Kept;
+use crate::disk::{LogTask, Told, Written};
 use crate::scheduler;
 use crate::server::{Begun, ShardNode};
 
-/// What a replica has that goes on in the primary's place.
+/// What a node has that goes on in the primary's place.
 #[derive(Default)]
 pub struct Past {
-    pub shadows: Vec<Shadow<PrivateSegments>>,
+    /// Of each shard, if there ever was anything.
+    pub shadows: Vec<Option<Shadow<PrivateSegments>>>,
     pub backlogs: Vec<Backlog>,
     /// Whose records that are.
     pub lineage: u64,
+    /// The life of the store, if that goes on.
+    pub life: Option<u64>,
 }
 
 /// What those know of a shard of a primary who feed replicas.
@@ -39,6 +45,10 @@ pub struct PrimaryServer {
     /// What each shard and its replicas know.
     pub logs: Vec<ShardLog>,
     pub shards: Vec<PrimaryShard>,
+    /// What no other life of the store is called, in which clients are answered once.
+    pub life: u64,
+    /// What is known of its own log, if there is one.
+    written: Option<Rc<Written>>,
     authority: Span,
     term: u64,
     is_over: Cell<bool>,
@@ -50,6 +60,8 @@ struct Replicated {
     begun: Begun,
     log: ShardLog,
     stream: StreamMemory,
+    /// What tells this server's own log, if there is one.
+    feed: Option<Feed>,
     expected: Vec<(Gatherer, Reader)>,
 }
 
@@ -58,7 +70,7 @@ impl Replicated {
         config: ShardConfig,
         shadow: Option<Shadow<PrivateSegments>>,
         control: &LogControl,
-        (expected, stream_words): (usize, u64),
+        (expected, stream_words, on_disk): (usize, u64, bool),
     ) -> Replicated {
         let header = Span::private(Header::BYTES);
         let (segments, shard) = match shadow {
@@ -74,48 +86,58 @@ impl Replicated {
         let mut shard = shard.expect("what a replica has makes a shard");
         let log = control.shard(counts_at_first(shard.end(), expected));
         let stream = StreamMemory { words: Span::private(stream_words * 8), head: Span::private(64) };
-        shard.replicate(log.clone(), stream.clone(), false);
+        let reader = shard.replicate(log.clone(), stream.clone(), on_disk);
+        let feed = on_disk.then(|| Feed::new(reader, control.shard(shard.end())));
         let expected = (0..expected).map(|_| shard.expect(control)).collect();
-        Replicated { begun: Begun { shard, config, header, segments }, log, stream, expected }
+        Replicated { begun: Begun { shard, config, header, segments }, log, stream, feed, expected }
     }
 }
 
 impl PrimaryServer {
-    /// Has a server serve in a term of the authority page, if the one before is in force there. `None`: it is
-    /// not, since another one was chosen meanwhile.
+    /// Has a server serve in a term of the authority page, if the one before is in force there, with what it
+    /// begins with and what is kept on the disk of its node. `None`: the term is not in force, since another
+    /// one was chosen meanwhile. An error: the disk takes nothing.
     pub fn start(
         (cluster, node): (&Cluster, usize),
         membership: &Arc<Membership>,
         (view, lease): (&View, Option<Lease>),
-        (past, term): (Option<Past>, u64),
-    ) -> Option<Rc<PrimaryServer>> {
+        (past, kept, term): (Past, Option<Kept>, u64),
+    ) -> Result<Option<Rc<PrimaryServer>>> {
         let (plan, servers) = (cluster.plan(), cluster.servers_of(node));
         lease.into_iter().for_each(|lease| publish(&servers.authority, lease));
         let control = LogControl::fenced(term_in_force(&servers.authority), term);
-        let expected = view.in_sync.len() - 1;
-        control.set_counts_at_once(expected == 0);
-        let past = past.unwrap_or_default();
+        let (expected, on_disk) = (view.in_sync.len() - 1, kept.is_some());
+        control.set_counts_at_once(expected == 0 && !on_disk);
+        let life = past.life.unwrap_or_else(|| cluster.hash_seed() ^ term);
         let (shadows, past) = (past.shadows, (past.lineage, vec![past.backlogs]));
         let mut shadows = shadows.into_iter();
         let begin = |number| {
-            let config =
-                servers.config(number, (&cluster.wire_view(), cluster.hash_seed()), (view.term, false));
-            Replicated::begin(config, shadows.next(), &control, (expected, plan.stream_words))
+            let shadow = shadows.next().flatten();
+            // What a shard does that begins empty is in its log, too.
+            let keeps_journal = on_disk && shadow.is_none();
+            let of = (view.term, keeps_journal);
+            let config = servers.config(number, (&cluster.wire_view(), cluster.hash_seed()), of);
+            Replicated::begin(config, shadow, &control, (expected, plan.stream_words, on_disk))
         };
         let shards: Vec<Replicated> = scheduler::unnoticed(|| (0..servers.shards).map(begin).collect());
         let of = (membership.clone(), control.clone());
         let times_ns = (scheduler::host_now_ns(), plan.round_ns());
-        let replication = Replication::new(of, view, 1, past, times_ns);
+        let mut replication = Replication::new(of, view, 1, past, times_ns);
+        let writer = kept.map(|kept| scheduler::unnoticed(|| kept.go_on(membership.boot))).transpose()?;
         if servers.authority.words().compare_exchange(AUTHORITY_TERM, term - 1, term).is_err() {
             mark!("node superseded before it served");
-            return None;
+            return Ok(None);
         }
         cluster.views().note_served(membership.boot);
-        let (mut begun, mut rest, mut logs) = (Vec::new(), Vec::new(), Vec::new());
-        for Replicated { begun: shard, log, stream, expected } in shards {
+        let (mut begun, mut rest, mut logs, mut feeds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for Replicated { begun: shard, log, stream, feed, expected } in shards {
             begun.push((shard, false));
             rest.push((stream, expected));
             logs.push(log);
+            feeds.extend(feed);
+        }
+        if on_disk {
+            replication = replication.with_disk(vec![feeds.iter().map(|of| of.log().committed()).collect()]);
         }
         let nodes = servers.run_shards(term, begun, &control);
         let shards = rest.into_iter().zip(&nodes).map(|((stream, expected), node)| PrimaryShard {
@@ -128,13 +150,48 @@ impl PrimaryServer {
             batches: control,
             logs,
             shards: shards.collect(),
+            life,
+            written: writer.as_ref().map(Written::of),
             authority: servers.authority.clone(),
             term,
             is_over: Cell::new(false),
             cluster: cluster.clone(),
         });
-        cluster.serve(node, term, nodes);
-        Some(primary)
+        if let Some(writer) = writer {
+            primary.write_log(node, writer, feeds);
+        }
+        cluster.serve(node, (term, life), nodes);
+        Ok(Some(primary))
+    }
+
+    /// Begins to write its log.
+    fn write_log(self: &Rc<Self>, node: usize, writer: LogWriter, feeds: Vec<Feed>) {
+        let primary = self.clone();
+        let tell = move |told: Told<'_>| match told {
+            Told::Synced(feeds) => {
+                let durable = feeds.iter().enumerate();
+                let durable = durable.map(|(shard, feed)| ((0, shard), feed.log().committed()));
+                primary.replication.note_disk(&*primary, durable);
+            }
+            // What replicas have said counts, so that what is not on the disk is not shown.
+            Told::Failed => primary.replication.set_disk_accepts(false),
+            Told::Over => primary.shards.iter().for_each(|shard| shard.node.bell.ring()),
+        };
+        let task = LogTask {
+            delay_ns_max: self.cluster.disk(node).map_or(0, |disk| disk.delay_ns_max),
+            control: self.batches.clone(),
+            is_of_replica: false,
+            feeds,
+            writer,
+            written: self.written.clone().expect("a server with a log"),
+            tell: Box::new(tell),
+        };
+        self.cluster.spawn(node, &format!("log of node {node}"), move || task.run());
+    }
+
+    /// Whether its disk takes what is written, if there is a log.
+    pub fn takes_writes(&self) -> bool {
+        self.written.as_ref().is_none_or(|written| !written.has_failed())
     }
 
     /// Its lease lasts until another moment from now on: what had to wait for that counts.
