@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 136] = [
+pub const WANTED: [&str; 137] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -106,6 +106,7 @@ pub const WANTED: [&str; 136] = [
     "pointer into a segment that is gone",
     "power of a disk lost",
     "power of a node's disk lost",
+    "primary named its successor",
     "read by name",
     "read on a mirror",
     "record applied to a mirror",

@@ -8,13 +8,15 @@
 //!
 //! 1. A successor goes on as one does whose primary has died: nothing is different but that nobody has to
 //!    suspect anything. So a handover loses nothing, wherever either of both ends meanwhile.
-//! 2. Whoever was named and does not go on within some time is named no more.
+//! 2. Whoever was named and does not go on within some time is named no more ([`Handover`]).
 //! 3. A node that was told by a signal ends at the latest after some time. One that was told by the view ends
 //!    when another one has what it has, and not before.
 
 use std::time::{Duration, Instant};
 
+use kelix_fabric::host_clock_ns;
 use kelix_register::View;
+use kelix_shard::replicas::{HandedOver, Handover};
 use kelix_types::Result;
 use tracing::{info, warn};
 
@@ -31,8 +33,7 @@ pub(super) struct Departure {
     /// The view has said that it is to end. It says so no more once the node has left, and the answer to that
     /// may be lost.
     asked: bool,
-    /// Whom the view names as successor, and since when.
-    named: Option<(u64, Instant)>,
+    handover: Handover,
     /// That it cannot end yet was said.
     said: bool,
 }
@@ -52,43 +53,30 @@ impl Departure {
         let leaves = is_told || view.leaving.contains(&own);
         // A node that cannot keep what is written has another one go on, where there is one, and is read
         // meanwhile.
-        let gives_up = !node.takes_writes();
-        self.named = view.successor.map(|boot| match self.named {
-            Some((named, since)) if named == boot => (boot, since),
-            _ => (boot, Instant::now()),
-        });
-        let is_late = self.named.is_some_and(|(_, since)| since.elapsed() > WITHIN);
-        if is_late {
-            warn!(node = node.config.node, "whoever was to go on in this node's place does not");
-            node.membership().change(|view| {
-                let view = view.filter(|view| view.primary == own && view.successor.is_some())?;
-                Some(View { successor: None, ..view.next(0) })
-            })?;
-        }
+        let hands_over = leaves || !node.takes_writes();
         if self.is_late() {
             return Ok(Next::Ends);
         }
-        if !(leaves || gives_up) || view.successor.is_some() {
-            return Ok(Next::Stays);
+        let of = (&**node.membership(), view);
+        let times_ns = (host_clock_ns(false), WITHIN.as_nanos() as u64);
+        let lives = |boot| node.config.lives(view, boot);
+        match self.handover.look(of, times_ns, hands_over, lives)? {
+            HandedOver::Well => {}
+            HandedOver::Late => {
+                warn!(node = node.config.node, "whoever was to go on in this node's place does not");
+            }
+            HandedOver::Nobody => {
+                if is_told && !view.in_sync.iter().any(|boot| *boot != own && lives(*boot)) {
+                    return Ok(Next::Ends);
+                }
+                if leaves && !std::mem::replace(&mut self.said, true) {
+                    warn!(
+                        node = node.config.node,
+                        "this node is to end, and no other one is in sync: it stays until one is"
+                    );
+                }
+            }
         }
-        let lives = |boot: &u64| node.config.lives(view, *boot);
-        let may = |boot: &&u64| **boot != own && !view.leaving.contains(boot) && lives(boot);
-        let Some(successor) = view.in_sync.iter().find(may).copied() else {
-            if is_told && !view.in_sync.iter().any(|boot| *boot != own && lives(boot)) {
-                return Ok(Next::Ends);
-            }
-            if leaves && !std::mem::replace(&mut self.said, true) {
-                warn!(
-                    node = node.config.node,
-                    "this node is to end, and no other one is in sync: it stays until one is"
-                );
-            }
-            return Ok(Next::Stays);
-        };
-        node.membership().change(|now| {
-            let now = now.filter(|now| now.number == view.number)?;
-            Some(View { successor: Some(successor), ..now.next(0) })
-        })?;
         Ok(Next::Stays)
     }
 

@@ -38,7 +38,7 @@ use kelix_log::{LogControl, LogState};
 use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::Durability;
 use kelix_shard::replicas::{
-    Lease, Look, Looked, Promoted, Silence, has_offered, is_to_ask, look_after, promote, release, void,
+    Lease, Look, Looked, Promoted, Silence, attach, is_to_ask, look_after, promote, release, void,
 };
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
@@ -719,14 +719,6 @@ fn follow(
     own: &Member,
     primary: &Member,
 ) -> Result<Server> {
-    // Named before it is put among those in sync. What it offers stands until the primary is there.
-    let has_offered = has_offered(&status.membership);
-    if !has_offered {
-        status.membership.join(own)?;
-    }
-    let prepared = Server::prepare(&config.replica_config(token, primary, (status, copies)))?;
-    if has_offered {
-        status.membership.join(own)?;
-    }
-    prepared.serve()
+    let config = config.replica_config(token, primary, (status, copies));
+    attach(&status.membership, own, || Server::prepare(&config))?.serve()
 }

@@ -8,11 +8,13 @@
 //! placing       of a primary's feed: what the replica says that it has
 //! replication   of a primary: which replicas have to have a record before it counts
 //! promotion     of a replica: when another primary is to be chosen, and in which order it takes over
+//! handover      of a primary: whom it names to go on in its place
 //! recovery      of a node with a disk: what it keeps there, and when it goes on with that
 //! lease         of nodes on several hosts: until when a primary is one, and when its successor may serve
 //! ```
 
 mod backlog;
+mod handover;
 mod intake;
 mod lease;
 mod placing;
@@ -22,9 +24,10 @@ mod recovery;
 mod replication;
 
 pub use backlog::Backlog;
+pub use handover::{HandedOver, Handover};
 pub use intake::{Intake, MakeSegments, Shadow};
 pub use lease::{Lease, end_earlier, is_to_ask, outwait, release};
 pub use placing::{PlacedEnd, Placing, counts};
 pub use promotion::{Look, Looked, Promoted, Silence, look_after, promote, void};
-pub use recovery::{Absence, Keep, Keeping, Offered, choose_copy, has_offered, offer};
+pub use recovery::{Absence, Keep, Keeping, Offered, attach, choose_copy, offer};
 pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption, counts_at_first};

@@ -82,12 +82,19 @@ pub enum Offered {
     Waits(View),
 }
 
-/// Whether a member has said in a view, the newest that the member has seen, what its disk has. That stands
-/// until a primary is found: whoever looks after the cluster may choose out of what is offered.
-pub fn has_offered(membership: &Membership) -> bool {
-    let view = membership.view();
-    let own = view.as_ref().and_then(|view| view.member(membership.boot));
-    own.is_some_and(|own| own.offer.is_some())
+/// Has a member attach to a primary, which is to be named before it is put among those in sync. Where it has
+/// said what its disk has, that stands until it has attached: whoever looks after the cluster may choose out of
+/// what is offered, as long as there is no primary.
+pub fn attach<T>(membership: &Membership, own: &Member, attach: impl FnOnce() -> Result<T>) -> Result<T> {
+    let view = membership.look()?;
+    let known = view.as_ref().and_then(|view| view.member(own.boot));
+    if known.is_some_and(|known| known.offer.is_some()) {
+        let attached = attach()?;
+        membership.join(own)?;
+        return Ok(attached);
+    }
+    membership.join(own)?;
+    attach()
 }
 
 /// Says what the disk of a member has, who has found no primary. `None`: there is no view.
@@ -108,7 +115,59 @@ pub fn offer(
 
 #[cfg(test)]
 mod tests {
+    use kelix_register::{MemoryRegister, Register};
+    use kelix_types::{Error, ErrorKind};
+
     use super::*;
+
+    fn member(node: &str, boot: u64) -> Member {
+        Member { node: node.into(), boot, pid: 1, address: "host:1".into(), offer: None }
+    }
+
+    /// An operator who chooses a node out of those that wait is heard, though these try on to find a primary.
+    #[test]
+    fn what_is_offered_stands_until_a_primary_is_there() {
+        let mut register = MemoryRegister::default();
+        let first = View { durable: Durable::Commit, proposal: 1, ..View::first(5, 2, member("a", 7)) };
+        register.swap(0, &first).unwrap();
+        let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
+        let own = member("b", membership.boot);
+        let lost = || -> Result<()> { Err(Error::new(ErrorKind::Unavailable, "attach", "nobody is there")) };
+        attach(&membership, &own, lost).unwrap_err();
+        assert_eq!(register.read().unwrap().unwrap().member(9), Some(&own), "it is named before it attaches");
+        let says = |time_ns| {
+            let absence = Absence { have_ended: false, time_ns, patience_ns: 10 };
+            offer(&membership, &own, Offer { of: 3, records: 4 }, absence).unwrap().unwrap()
+        };
+        assert!(matches!(says(1), Offered::Waits(_)) && matches!(says(1_000), Offered::Waits(_)));
+        let waits = register.read().unwrap().unwrap();
+        let named = View { successor: Some(9), ..waits.next(11) };
+        register.swap(waits.number, &named).unwrap();
+        attach(&membership, &own, lost).unwrap_err();
+        assert_eq!(register.read().unwrap().unwrap(), named);
+        assert!(matches!(says(1), Offered::GoesOn(_)));
+        attach(&membership, &own, || Ok(())).unwrap();
+        assert_eq!(register.read().unwrap().unwrap().member(9), Some(&own));
+    }
+
+    /// A disk is as good as a replica in sync, if its instance was; and a replica that lives is waited for.
+    #[test]
+    fn whoever_was_in_sync_goes_on_after_a_while() {
+        let mut register = MemoryRegister::default();
+        let first = View { durable: Durable::Commit, proposal: 1, ..View::first(5, 2, member("a", 7)) };
+        register.swap(0, &first).unwrap();
+        let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
+        let goes_on = |of, have_ended, time_ns| {
+            let absence = Absence { have_ended, time_ns, patience_ns: 10 };
+            let offered = offer(&membership, &member("a", 9), Offer { of, records: 4 }, absence);
+            matches!(offered.unwrap(), Some(Offered::GoesOn(_)))
+        };
+        assert!(
+            !goes_on(7, false, 39) && goes_on(7, false, 40) && goes_on(7, true, 0) && !goes_on(6, true, 99)
+        );
+        let copies = |boots: &[u64]| choose_copy(&first, boots.to_vec(), |boot| *boot);
+        assert_eq!((copies(&[8, 7, 6]), copies(&[8, 6]), copies(&[])), (Some(7), Some(8), None));
+    }
 
     #[test]
     fn a_replica_says_what_it_has_behind_a_base_and_older_copies_go_once_it_is_in_sync() {

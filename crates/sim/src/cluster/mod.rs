@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! node     one process after another: copies what the primary has, follows it, goes on in its place
+//! disk     what a node keeps; recovery: a node that finds no primary goes on with that
 //! primary  the server that a node is while it is primary: shards, and which replicas have to have what
 //! feed     what a primary tells one replica
 //! link     the connection of the two
@@ -9,16 +10,20 @@
 //! ```
 //!
 //! All that is decided, is so by production code: `kelix_shard::replicas` (`Replication`, `Placing`,
-//! `Intake`, `look_after`, `promote`) and `kelix_register::Membership`. What stands here moves words and
+//! `Intake`, `look_after`, `promote`, `Keeping`, `offer`) and `kelix_register::Membership`. What stands here moves words and
 //! asks.
 //!
 //! Every other cluster is on several hosts, whose clocks differ, and run up to 12 % too fast or too slow.
 //! There each node has an authority page of its own, with a lease; the register is asked by messages, which
 //! are late, lost and cut off; and clients are on one of the hosts: in the primary's memory, or far from it.
 //!
+//! In one of three clusters each node has a disk, and what counts is on the disks of all in sync. There any node
+//! is killed, and all at once; disks lose power, and syncs fail; and a disk is lost with all that was there,
+//! where another one has what counted.
+//!
 //! 1. Nodes are killed and stopped wherever one of their tasks gives way, so between any two accesses to
 //!    shared memory, and go on, or begin anew, some time later. One that would be the last of those in the
-//!    view that live is not killed: with it what was answered would be gone as promised.
+//!    view that live is not killed, where there are no disks: with it what was answered would be gone as promised.
 //! 2. At the end all nodes come into the view again, and their images are compared, with what clients were
 //!    answered.
 
@@ -482,7 +487,24 @@ impl Cluster {
             let after_ns = 1 + random.below(4 * (self.0.plan.suspect_ns + self.0.plan.lease_ns()));
             done.push(self.kill_node(node, random.once_in(2), after_ns));
         }
+        if random.once_in(3) {
+            let cluster = self.clone();
+            scheduler::spawn("operator", move || cluster.recover());
+        }
         done.join("; ")
+    }
+
+    /// Names a node that waits, with what counted, once there is one, as an operator does who does not wait
+    /// for others.
+    fn recover(&self) {
+        while !self.view().in_sync.iter().any(|boot| self.lives(*boot)) {
+            self.change(|view| {
+                let (best, offer) = view.best_offer()?;
+                let may = view.successor.is_none() && view.was_in_sync(offer) && self.lives(best.boot);
+                may.then(|| View { successor: Some(best.boot), ..view.clone() })
+            });
+            scheduler::sleep(self.0.plan.round_ns());
+        }
     }
 
     /// Kills a node whose disk is lost, where another disk was in sync.

@@ -10,8 +10,8 @@ use kelix_log::StreamMemory;
 use kelix_log::files::Position;
 use kelix_register::{Durable, Membership, Register, View};
 use kelix_shard::replicas::{
-    Intake, Keep, Lease, Look, Looked, Promoted, Shadow, Silence, end_earlier, has_offered, is_to_ask,
-    look_after, outwait, promote, release, void,
+    Handover, Intake, Keep, Keeping, Lease, Look, Looked, Promoted, Shadow, Silence, attach, end_earlier,
+    is_to_ask, look_after, outwait, promote, release, void,
 };
 use kelix_types::{Error, ErrorKind, Result, mark};
 use kelix_wire::control::StreamPosition;
@@ -58,6 +58,10 @@ enum Turn {
 
 fn random() -> Result<u64> {
     Ok(scheduler::random_below(u64::MAX) + 1)
+}
+
+fn lost(what: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, "follow", what).with_retry(true)
 }
 
 fn make_segments(_: usize) -> (PrivateSegments, Box<dyn SegmentSource>) {
@@ -227,7 +231,6 @@ impl Node {
 
     /// Copies what the primary has.
     fn attach(&self) -> Result<Replica> {
-        let lost = |what| Error::new(ErrorKind::Unavailable, "follow", what).with_retry(true);
         let view = self.membership.look()?.ok_or_else(|| lost("there is no view"))?;
         if self.membership.all_have_ended(&view, |boot| self.cluster.seems_to_live(boot))? {
             if self.cluster.disk(self.number).is_some() {
@@ -237,13 +240,11 @@ impl Node {
             scheduler::sleep(u64::MAX / 4);
         }
         let own = member(self.number, self.membership.boot);
-        // What it offers stands until the primary is there.
-        let has_offered = has_offered(&self.membership);
-        if !has_offered {
-            self.membership.join(&own)?;
-        }
-        let (link, streams) =
-            self.connect(view.primary, None).ok_or_else(|| lost("the primary is not there"))?;
+        attach(&self.membership, &own, || self.copy(view.primary))
+    }
+
+    fn copy(&self, primary: u64) -> Result<Replica> {
+        let (link, streams) = self.connect(primary, None).ok_or_else(|| lost("the primary is not there"))?;
         let mut intake = Intake::new(self.cluster.servers().shards, u64::MAX / 2, make_segments);
         intake.keep_backlogs();
         let shadows = Shared::default();
@@ -254,7 +255,7 @@ impl Node {
             link: Some(link),
             streams,
             says_what_it_has: false,
-            followed: Rc::new(Cell::new(view.primary)),
+            followed: Rc::new(Cell::new(primary)),
             heard: 0,
             lineage: 0,
             life: 0,
@@ -272,9 +273,6 @@ impl Node {
             } else {
                 self.bell.sleep(self.cluster.plan().round_ns());
             }
-        }
-        if has_offered {
-            self.membership.join(&own)?;
         }
         if let Some(disk) = self.cluster.disk(self.number) {
             let of = (&mut replica.intake, self.membership.boot);
@@ -532,14 +530,21 @@ impl Node {
     pub(super) fn be_primary(&self, primary: &Rc<PrimaryServer>) {
         let plan = self.cluster.plan();
         let own = self.membership.boot;
-        let (mut named, mut asked_ns) = (None, 0);
+        let (mut handover, mut keeping, mut asked_ns) = (Handover::default(), Keeping::default(), 0);
         loop {
             scheduler::sleep(plan.round_ns());
             let Ok(Some(view)) = self.look(primary, &mut asked_ns) else { continue };
-            if view.primary == own {
-                let _ = self.depart(&view, &mut named, !primary.takes_writes());
+            if let (Some(copy), Some(disk)) = (&primary.copy, self.cluster.disk(self.number)) {
+                if keeping.look((false, copy.has_base()), view.is_in_sync(own)) == Keep::Alone {
+                    disk.keep_only(copy);
+                }
             }
             let lives = |boot| self.cluster.seems_to_live(boot);
+            if view.primary == own {
+                let times_ns = (scheduler::now_ns(), SUCCEEDS_WITHIN * self.cluster.suspect_ns());
+                let hands_over = view.leaving.contains(&own) || !primary.takes_writes();
+                let _ = handover.look((&self.membership, &view), times_ns, hands_over, lives);
+            }
             primary.replication.let_go(&**primary, &view);
             primary.replication.drop_absent(&**primary, self.cluster.suspect_ns(), lives);
             if view.primary != own || !kelix_shard::replicas::Primary::in_force(&**primary) {
@@ -561,33 +566,6 @@ impl Node {
         let (view, lease) = Lease::ask(&self.membership, hosts.lease_ns, scheduler::host_now_ns)?;
         lease.into_iter().for_each(|lease| primary.renew(lease));
         Ok(view)
-    }
-
-    /// Names a successor where it is to leave or gives up, and forgets one that does not go on.
-    fn depart(&self, view: &View, named: &mut Option<(u64, u64)>, gives_up: bool) -> Result<()> {
-        let (own, now_ns) = (self.membership.boot, scheduler::now_ns());
-        *named = view.successor.map(|boot| match *named {
-            Some((before, since_ns)) if before == boot => (boot, since_ns),
-            _ => (boot, now_ns),
-        });
-        let within_ns = SUCCEEDS_WITHIN * self.cluster.suspect_ns();
-        if named.is_some_and(|(_, since_ns)| now_ns - since_ns > within_ns) {
-            self.membership.change(|view| {
-                let view = view.filter(|view| view.primary == own && view.successor.is_some())?;
-                Some(View { successor: None, ..view.next(0) })
-            })?;
-        }
-        if view.successor.is_some() || !(gives_up || view.leaving.contains(&own)) {
-            return Ok(());
-        }
-        let may =
-            |boot: &&u64| **boot != own && !view.leaving.contains(boot) && self.cluster.seems_to_live(**boot);
-        let Some(successor) = view.in_sync.iter().find(may).copied() else { return Ok(()) };
-        self.membership.change(|now| {
-            let now = now.filter(|now| now.number == view.number)?;
-            Some(View { successor: Some(successor), ..now.next(0) })
-        })?;
-        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use kelix_shard::{Shard, ShardConfig};
 use kelix_types::{Result, mark};
 
 use super::Cluster;
-use super::disk::Kept;
+use super::disk::{Copy, Kept};
 use crate::disk::{LogTask, Told, Written};
 use crate::scheduler;
 use crate::server::{Begun, ShardNode};
@@ -47,7 +47,8 @@ pub struct PrimaryServer {
     pub shards: Vec<PrimaryShard>,
     /// What no other life of the store is called, in which clients are answered once.
     pub life: u64,
-    /// What is known of its own log, if there is one.
+    /// The copy on the disk of its node that has what it does, if there is one, and what is known of the log.
+    pub copy: Option<Rc<Copy>>,
     written: Option<Rc<Written>>,
     authority: Span,
     term: u64,
@@ -123,6 +124,7 @@ impl PrimaryServer {
         let of = (membership.clone(), control.clone());
         let times_ns = (scheduler::host_now_ns(), plan.round_ns());
         let mut replication = Replication::new(of, view, 1, past, times_ns);
+        let copy = kept.as_ref().map(|kept| kept.copy.clone());
         let writer = kept.map(|kept| scheduler::unnoticed(|| kept.go_on(membership.boot))).transpose()?;
         if servers.authority.words().compare_exchange(AUTHORITY_TERM, term - 1, term).is_err() {
             mark!("node superseded before it served");
@@ -151,6 +153,7 @@ impl PrimaryServer {
             logs,
             shards: shards.collect(),
             life,
+            copy,
             written: writer.as_ref().map(Written::of),
             authority: servers.authority.clone(),
             term,
