@@ -52,6 +52,8 @@ pub struct Connected {
     pub life: u64,
     /// Whether what stands in memory counts only when it is committed.
     pub commits: bool,
+    /// Whether its term is in force by a lease.
+    pub is_leased: bool,
     /// The connection to each shard.
     pub peers: Vec<PeerId>,
     /// Where the rest comes from.
@@ -102,7 +104,7 @@ impl Connected {
             is_mirror: self.source.primary.is_some(),
             tells_records,
             is_replicated: false,
-            is_leased: false,
+            is_leased: self.is_leased,
         }
     }
 }

@@ -319,7 +319,8 @@ impl Client {
         let options = SessionOptions::default()
             .timeout(Duration::from_nanos(self.stage.plan.timeout_ns))
             .retry_for(Duration::from_nanos(4 * self.stage.plan.timeout_ns))
-            .model_bytes(model_bytes);
+            .model_bytes(model_bytes)
+            .strict(self.stage.plan.cluster.is_some_and(|cluster| cluster.is_strict(self.number)));
         let options = self.options_on_mirrors(options);
         let mut session = kelix::sim::session(connected, options, caller).ok()?;
         if !self.stage.tables.borrow().contains(&term) {

@@ -128,6 +128,10 @@ impl Plan {
         if of_disks.once_in(3) {
             plan.cluster = plan.cluster.map(|cluster| cluster.with_disks(&mut of_disks));
         }
+        let mut of_clocks = Random::new(seed ^ 0xC10C);
+        if of_clocks.once_in(4) {
+            plan.cluster = plan.cluster.map(|cluster| cluster.with_wrong_clock(&mut of_clocks));
+        }
         (plan.faults.take_overs, plan.faults.stopped_shards) = (8, 8);
         plan.faults.pause_ns = 60_000 + random.below(400_000);
         if let Some(hosts) = plan.cluster.and_then(|cluster| cluster.hosts) {

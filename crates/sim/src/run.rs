@@ -157,6 +157,7 @@ fn run_plan(plan: Plan) -> Outcome {
     make_out_mismatches(&stage, &mut history);
     let mut history: Vec<Operation> = history.into_iter().flatten().collect();
     disk.iter().for_each(|disk| history.retain(|operation| !disk.may_have_lost(operation)));
+    plan.cluster.iter().for_each(|cluster| history.retain(|operation| !cluster.may_be_old(operation)));
     let reads = there.reads.stage.history.borrow_mut().drain(..).flatten().collect();
     let sessions = there.sessions(&mut history);
     if let Err(finding) = linear::check(&history) {

@@ -348,13 +348,17 @@ impl Server {
         self.log
     }
 
+    /// Whether its term is in force by a lease.
+    fn is_leased(&self) -> bool {
+        scheduler::unnoticed(|| self.authority.words().load(AUTHORITY_UNTIL) != 0)
+    }
+
     /// Whether it takes no clients, because its lease is over.
     pub fn is_silent(&self) -> bool {
-        scheduler::unnoticed(|| {
-            let is_leased = self.authority.words().load(AUTHORITY_UNTIL) != 0;
-            let term = || scheduler::on_host(self.clock, || term_in_force(&self.authority).load());
-            is_leased && term() != self.term
-        })
+        let term = || {
+            scheduler::unnoticed(|| scheduler::on_host(self.clock, || term_in_force(&self.authority).load()))
+        };
+        self.is_leased() && term() != self.term
     }
 
     /// The same server, as it is reached over TCP.
@@ -386,6 +390,7 @@ impl Server {
             term: self.term,
             life: self.life,
             commits: self.commits,
+            is_leased: self.is_leased(),
             peers,
             source: Source {
                 maps: Box::new(move |shard| {

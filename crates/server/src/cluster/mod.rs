@@ -462,20 +462,18 @@ impl Node {
             return Ok(known);
         }
         *asked_ns = Some(hosts::now_ns());
-        let question = control.map(LogControl::begin_question);
-        let (view, lease) = Lease::ask(self.membership(), length_ns, hosts::now_ns)?;
-        if let Some(lease) = lease.filter(|_| self.role() == NodeRole::Primary) {
+        let Some(control) = control.filter(|_| self.role() == NodeRole::Primary) else {
+            return self.membership().look();
+        };
+        let (view, renewed) = Lease::renew((self.membership(), control), length_ns, hosts::now_ns)?;
+        if let Some((lease, is_awaited)) = renewed {
             let was_over = !shared.authority.counts();
             shared.authority.lease(lease);
-            if let Some((control, (question, waits))) = control.zip(question) {
-                control.confirm(question);
-                if waits {
-                    shared.shards().for_each(ShardHandle::wake);
-                }
-            }
             if was_over {
                 info!(node = self.config.node, "the register answers: what waited for that is answered");
                 shared.replication.iter().for_each(|of| of.replicas.look_again(&*shared));
+            }
+            if was_over || is_awaited {
                 shared.shards().for_each(ShardHandle::wake);
             }
         }

@@ -11,6 +11,7 @@
 
 use kelix_image::LeasedTerm;
 use kelix_image::words::full_fence;
+use kelix_log::LogControl;
 use kelix_register::{Membership, View};
 use kelix_types::{Error, ErrorKind, Result, mark};
 
@@ -47,6 +48,21 @@ impl Lease {
         let view = membership.look()?;
         let is_primary = view.as_ref().is_some_and(|view| view.primary == membership.boot);
         Ok((view, is_primary.then_some(lease)))
+    }
+
+    /// The same of a server, at whose shards answers may wait for a question. Whether one waits that can be sent
+    /// once the lease is known to readers.
+    pub fn renew(
+        (membership, control): (&Membership, &LogControl),
+        length_ns: u64,
+        now_ns: impl Fn() -> u64,
+    ) -> Result<(Option<View>, Option<(Lease, bool)>)> {
+        let (question, is_awaited) = control.begin_question();
+        let (view, lease) = Lease::ask(membership, length_ns, now_ns)?;
+        if lease.is_some() {
+            control.confirm(question);
+        }
+        Ok((view, lease.map(|lease| (lease, is_awaited))))
     }
 }
 

@@ -47,6 +47,7 @@ use kelix_shard::replicas::Shadow;
 use kelix_types::{locks, mark};
 
 use crate::fabric::Wire;
+use crate::history::Operation;
 use crate::plan::DRIFT_PPM_MAX;
 use crate::random::Random;
 use crate::scheduler::{self, HostClock, Shared, TaskId};
@@ -91,7 +92,12 @@ pub struct HostsPlan {
     pub limit_ns: u64,
     /// The clocks of the hosts.
     pub clocks: [HostClock; 3],
+    /// One of them runs slower than any lease allows for, so that only strict reads are judged.
+    pub has_wrong_clock: bool,
 }
+
+/// How slowly a clock runs that is wrong.
+const WRONG_PPM: i64 = -750_000;
 
 impl HostsPlan {
     fn of(random: &mut Random, suspect_ns: u64) -> HostsPlan {
@@ -102,7 +108,14 @@ impl HostsPlan {
             HostClock { began_ns: random.below(1 << 40), drift_ppm: drifts_ppm[random.below(3) as usize] }
         };
         let clocks = [clock(random), clock(random), clock(random)];
-        HostsPlan { lease_ns, limit_ns: lease_ns / 2 + random.below(lease_ns), clocks }
+        let limit_ns = lease_ns / 2 + random.below(lease_ns);
+        HostsPlan { lease_ns, limit_ns, clocks, has_wrong_clock: false }
+    }
+
+    /// The same with a clock that is wrong.
+    fn with_wrong_clock(mut self, random: &mut Random, nodes: usize) -> HostsPlan {
+        self.clocks[random.below(nodes as u64) as usize].drift_ppm = WRONG_PPM;
+        HostsPlan { has_wrong_clock: true, ..self }
     }
 }
 
@@ -134,6 +147,23 @@ impl ClusterPlan {
     pub fn with_disks(self, random: &mut Random) -> ClusterPlan {
         let disk_ns = (200 << random.below(6)).min(self.suspect_ns / 16);
         ClusterPlan { maps_streams: [false; 3], disk_ns: Some(disk_ns), ..self }
+    }
+
+    /// The plan, of hosts one of whose clocks is wrong, if they are several.
+    pub fn with_wrong_clock(self, random: &mut Random) -> ClusterPlan {
+        let hosts = self.hosts.map(|hosts| hosts.with_wrong_clock(random, self.nodes));
+        ClusterPlan { hosts, ..self }
+    }
+
+    /// Whether a client's reads ask the register each time, by the client's number.
+    pub fn is_strict(&self, client: u32) -> bool {
+        self.hosts.is_some() && client % 3 == 0
+    }
+
+    /// Whether what a client was told may be old: it believed a clock that is wrong.
+    pub fn may_be_old(&self, operation: &Operation) -> bool {
+        let is_wrong = self.hosts.is_some_and(|hosts| hosts.has_wrong_clock);
+        is_wrong && !self.is_strict(operation.client) && operation.changed_nothing()
     }
 
     /// The length of a lease; 0: there are none.
@@ -180,7 +210,7 @@ struct Place {
 impl Place {
     fn of(plan: &ClusterPlan, servers: &ServerPlan, node: usize) -> Place {
         let disk = plan.disk_ns.map(NodeDisk::new);
-        let Some(HostsPlan { lease_ns, limit_ns, clocks }) = plan.hosts else {
+        let Some(HostsPlan { lease_ns, limit_ns, clocks, .. }) = plan.hosts else {
             return Place { page: servers.authority.clone().into(), clock: servers.clock, ways: None, disk };
         };
         let ways = Ways::new(plan.delay_ns_max, (lease_ns, limit_ns), plan.is_reliable);
@@ -669,7 +699,7 @@ impl Cluster {
     }
 
     /// Whether what clients were told fits the views.
-    pub fn judge(&self, history: &[crate::history::Operation]) -> Result<(), String> {
+    pub fn judge(&self, history: &[Operation]) -> Result<(), String> {
         self.0.views.judge(history)
     }
 

@@ -559,12 +559,14 @@ impl Node {
     fn look(&self, primary: &PrimaryServer, asked_ns: &mut u64) -> Result<Option<View>> {
         let Some(hosts) = self.cluster.plan().hosts else { return self.membership.look() };
         let (known, now_ns) = (self.membership.view(), scheduler::host_now_ns());
-        if !is_to_ask((known.as_ref(), self.membership.boot), now_ns - *asked_ns, hosts.lease_ns) {
+        let is_early = !is_to_ask((known.as_ref(), self.membership.boot), now_ns - *asked_ns, hosts.lease_ns);
+        if is_early && !primary.batches.wants_question() {
             return Ok(known);
         }
         *asked_ns = now_ns;
-        let (view, lease) = Lease::ask(&self.membership, hosts.lease_ns, scheduler::host_now_ns)?;
-        lease.into_iter().for_each(|lease| primary.renew(lease));
+        let of = (&*self.membership, &primary.batches);
+        let (view, renewed) = Lease::renew(of, hosts.lease_ns, scheduler::host_now_ns)?;
+        renewed.into_iter().for_each(|renewed| primary.renew(renewed));
         Ok(view)
     }
 }

@@ -198,12 +198,14 @@ impl PrimaryServer {
     }
 
     /// Its lease lasts until another moment from now on: what had to wait for that counts.
-    pub fn renew(&self, lease: Lease) {
+    pub fn renew(&self, (lease, is_awaited): (Lease, bool)) {
         let was_over = !replicas::Primary::counts(self);
         publish(&self.authority, lease);
         if was_over {
             mark!("lease renewed that was over");
             self.replication.look_again(self);
+        }
+        if was_over || is_awaited {
             self.shards.iter().for_each(|shard| shard.node.bell.ring());
         }
     }
