@@ -124,29 +124,27 @@ impl Hosts {
     /// A session over TCP that goes on whichever node is primary.
     #[track_caller]
     pub fn session(&self) -> Session {
-        self.session_at(self.far_address(), SessionOptions::default())
+        self.session_with(SessionOptions::default())
+    }
+
+    /// The same with options.
+    #[track_caller]
+    pub fn session_with(&self, options: SessionOptions) -> Session {
+        let list: Vec<&str> = self.nodes.iter().map(|node| &node.address[..]).collect();
+        self.session_at(Address::Tcp(list.join(",")), options)
     }
 
     /// A session in shared memory of somebody on the host of a node.
     #[track_caller]
     pub fn session_on(&self, node: usize) -> Session {
-        self.session_at(self.address_on(node), SessionOptions::default())
+        self.session_on_with(node, SessionOptions::default())
     }
 
-    /// Sessions whose reads believe no lease: in shared memory on the host of a node, and over TCP.
+    /// The same with options.
     #[track_caller]
-    pub fn strict_sessions(&self, node: usize) -> [Session; 2] {
-        [self.address_on(node), self.far_address()]
-            .map(|address| self.session_at(address, SessionOptions::default().strict(true)))
-    }
-
-    fn far_address(&self) -> Address {
-        let list: Vec<&str> = self.nodes.iter().map(|node| &node.address[..]).collect();
-        Address::Tcp(list.join(","))
-    }
-
-    fn address_on(&self, node: usize) -> Address {
-        Address::Directory(self.nodes[node].state.path().join("kelix").join(CLUSTER).join("run"))
+    pub fn session_on_with(&self, node: usize, options: SessionOptions) -> Session {
+        let run = self.nodes[node].state.path().join("kelix").join(CLUSTER).join("run");
+        self.session_at(Address::Directory(run), options)
     }
 
     #[track_caller]

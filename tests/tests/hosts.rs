@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kelix::{Effect, ErrorKind, SessionOptions};
 use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::hosts::Hosts;
 use kelix_tests::ledger::{Ledger, Tables};
 use kelix_tests::members::Members;
-use kelix_tests::{seeds, watchdog};
+use kelix_tests::{seeds, until, watchdog};
 
 /// A short lease, so that tests are. Nodes ask eight times in it.
 const LEASE_MS: u64 = 800;
@@ -94,6 +95,47 @@ fn who_reads_beside_a_primary_that_stands_still_reads_nothing_old() {
     hosts.until_in_sync(2);
 }
 
+/// Calls until the session has gone over to what its node is by now, if the node is something else: a call may say
+/// that it has not been done since.
+fn on_any<T>(mut call: impl FnMut() -> kelix::Result<T>) -> T {
+    let mut done = None;
+    until("the session has gone over", || {
+        let called = call();
+        if let Err(error) = &called {
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Superseded, Effect::No), "{error}");
+        }
+        done = called.ok();
+        done.is_some()
+    });
+    done.expect("just seen")
+}
+
+/// A session in the memory of a node's host stayed what it was when it was opened: of a primary that had become a
+/// replica it read the memory as that of a primary, which may be old, and had its writes refused; of a replica it
+/// wrote to the primary of that time.
+#[test]
+fn sessions_on_a_host_go_on_whether_the_node_is_primary_or_a_replica() {
+    let _watchdog = watchdog("sessions on hosts");
+    let hosts = Hosts::start(3, 20_000, &[]);
+    let session = |node| hosts.session_on_with(node, SessionOptions::default().strict(true));
+    let mut sessions = [0, 1, 2].map(session);
+    let tables = sessions.each_mut().map(|session| session.create_table("counts").unwrap());
+    let mut count = 0u64;
+    for _ in 0..4 {
+        for turn in 0..300 {
+            let (writer, reader) = (turn % 3, (turn + 1) % 3);
+            count += 1;
+            on_any(|| sessions[writer].put(tables[writer], b"count", &count.to_le_bytes()));
+            let item = on_any(|| sessions[reader].get(tables[reader], b"count")).expect("it was put");
+            assert_eq!(item.value(), count.to_le_bytes());
+        }
+        let primary = hosts.primary();
+        assert_eq!([0, 1, 2].map(|node| sessions[node].is_mirror()), [0, 1, 2].map(|node| node != primary));
+        hosts.order(&["handover"]);
+        hosts.until_in_sync(3);
+    }
+}
+
 /// Without its register a primary is silent when its lease is over, and stays what it is.
 #[test]
 fn a_primary_without_its_register_is_silent_and_goes_on() {
@@ -127,7 +169,8 @@ fn strict_reads_are_answered_by_the_word_of_the_register() {
     let mut usual = [hosts.session_on(primary), hosts.session()];
     let table = usual[0].create_table("counts").unwrap();
     usual[0].put(table, b"count", &7u64.to_le_bytes()).unwrap();
-    let mut strict = hosts.strict_sessions(primary);
+    let options = SessionOptions::default().strict(true);
+    let mut strict = [hosts.session_on_with(primary, options.clone()), hosts.session_with(options)];
     strict.iter_mut().for_each(|session| assert_eq!(read_count(session, table), 7));
 
     hosts.zookeeper.stop(0);

@@ -158,7 +158,7 @@ fn hand_out_streams(shared: &Shared, namespace: &Namespace, version: u16, stream
 /// Of a mirror: says where writes go.
 fn send_primary(namespace: &Namespace, stream: &UnixStream) -> Result<()> {
     let Some(mirrored) = &namespace.mirrored else { return Ok(()) };
-    send(stream, &Frame::Primary { address: mirrored.primary.clone() }, &[])
+    send(stream, &Frame::Primary { address: mirrored.writes_go_to() }, &[])
 }
 
 /// Takes a snapshot for a user, and tells where it is, or why there is none.

@@ -159,10 +159,17 @@ pub(crate) struct Namespace {
 
 /// Whose memory a namespace shows, and how the mirror is doing.
 pub(crate) struct Mirrored {
-    pub primary: String,
-    /// The lineage of the primary's records; 0: it has no log. A replica follows one primary after another.
+    /// Where clients write. A replica follows one primary after another.
+    pub primary: Mutex<String>,
+    /// The lineage of the primary's records; 0: it has no log.
     pub lineage: AtomicU64,
     pub standing: Arc<Standing>,
+}
+
+impl Mirrored {
+    pub fn writes_go_to(&self) -> String {
+        self.primary.lock().expect("no panic under this lock").clone()
+    }
 }
 
 impl Namespace {

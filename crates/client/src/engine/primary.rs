@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// Sees to it that there is a connection to the primary.
-    fn reach_primary(&mut self) -> Result<()> {
+    pub(super) fn reach_primary(&mut self) -> Result<()> {
         self.note_primary();
         if self.transport.is_primary_connected() {
             return Ok(());
@@ -129,6 +129,8 @@ impl Engine {
         self.note_primary();
         if is_late && self.transport.is_primary_connected() && !self.transport.awaits_shards() {
             self.drop_primary();
+            // Where another node of a cluster is primary by now, the mirror says so to who connects.
+            return None;
         }
         let is_there = !self.connection.detached && !is_late;
         if self.transport.is_owed_by_primary() || is_there && self.tries.failed.is_some() {

@@ -219,8 +219,16 @@ impl Engine {
         }
         let tried_for = Duration::from_nanos(retry_ns.saturating_sub(until_ns - now_ns));
         let is_late = error.kind() == ErrorKind::TimedOut;
-        let at_primary = self.reach_primary_again(is_late);
-        match at_primary.unwrap_or_else(|| self.connect_again(caller)) {
+        let reached = match self.reach_primary_again(is_late) {
+            None => self.connect_again(caller),
+            // The mirror tells which node is primary by now.
+            Some(Err(error)) if is_passing(&error) => {
+                self.connection.setup.nap(between_tries(tried_for));
+                self.connect_again(caller)
+            }
+            Some(reached) => reached,
+        };
+        match reached {
             Ok(()) => (patience.since_ns, patience.moved) = (Some(self.transport.fabric.now_ns()), None),
             Err(error) if is_passing(&error) => self.connection.setup.nap(between_tries(tried_for)),
             Err(error) => return Err(error),
@@ -250,8 +258,8 @@ impl Engine {
         }
         mark!("session went on over another connection");
         self.connection.setup = setup;
-        // That to the primary is as good as before.
-        if let Some(primary) = self.transport.fabric.part_primary() {
+        // That to the primary is as good as before, where the server is not the primary itself by now.
+        if let Some(primary) = self.transport.fabric.part_primary().filter(|_| transport.is_on_mirror()) {
             transport.fabric.join_primary(primary)?;
         }
         self.transport.resume_on(transport);
@@ -261,7 +269,8 @@ impl Engine {
         self.connection.ways += 1;
         self.connection.connected_ns = self.transport.fabric.now_ns();
         self.connection.segments_versions.fill(0);
-        self.ask_again(&mut Patience::default())
+        self.ask_again(&mut Patience::default())?;
+        if self.transport.is_owed_by_primary() { self.reach_primary() } else { Ok(()) }
     }
 
     /// Asks again for what was not answered over a connection that was lost.

@@ -100,6 +100,31 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         }
     }
 
+    /// After another connection to the server, which is a mirror now: who was asked as the primary is the next
+    /// primary, to which there is no connection as yet.
+    pub(super) fn begin_at_mirror(&mut self, mut mirror: Box<Mirror>, mut stations: Vec<ShardState>) {
+        // What a session counts goes on where the count stood; the rest is made anew with the connection.
+        for (shard, station) in self.shards.iter_mut().zip(&mut stations) {
+            (station.sequence, station.unanswered) = (shard.sequence, std::mem::take(&mut shard.unanswered));
+            shard.sequence = 0;
+        }
+        mirror.stations = stations;
+        self.mirror = Some(mirror);
+        let count = self.shards.len() as u16;
+        self.requests.pending.iter_mut().for_each(|pending| pending.shard += count);
+        self.requests.lose(usize::from(count), true);
+    }
+
+    /// After another connection to the server, which is the primary now.
+    pub(super) fn end_at_mirror(&mut self) {
+        let Some(mirror) = self.mirror.take() else { return };
+        for (shard, station) in self.shards.iter_mut().zip(mirror.stations) {
+            (shard.sequence, shard.unanswered) = (station.sequence, station.unanswered);
+        }
+        let count = self.shards.len() as u16;
+        self.requests.pending.iter_mut().for_each(|pending| pending.shard %= count);
+    }
+
     /// Whether the session is on a mirror.
     #[inline(always)]
     pub fn is_on_mirror(&self) -> bool {

@@ -221,19 +221,26 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         true
     }
 
-    /// Goes on over another connection to the same server, where what was not answered is to be asked again.
+    /// Goes on over another connection to the same server, where what was not answered is to be asked again. A
+    /// node of a cluster may be a mirror now that was the primary, or the reverse.
     pub fn resume_on(&mut self, mut other: Transport<F>) {
         other.inherit(self);
         let count = self.shards.len();
         self.fabric = other.fabric;
-        for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
-            reader.direct_gets = state.reader.direct_gets;
-            std::mem::swap(&mut reader.ordered, &mut state.reader.ordered);
-            (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
+        for (state, before) in self.shards.iter_mut().zip(&mut other.shards) {
+            std::mem::swap(state, before);
+            state.reader.direct_gets = before.reader.direct_gets;
+            std::mem::swap(&mut state.reader.ordered, &mut before.reader.ordered);
+            (state.sequence, state.unanswered) = (before.sequence, std::mem::take(&mut before.unanswered));
         }
-        if let (Some(mirror), Some(other)) = (&mut self.mirror, other.mirror) {
-            mirror.go_on_as(*other);
-            self.suspend_again();
+        match (self.mirror.is_some(), other.mirror) {
+            (true, Some(other)) => {
+                self.mirror.as_mut().expect("just seen").go_on_as(*other);
+                self.suspend_again();
+            }
+            (false, Some(mirror)) => self.begin_at_mirror(mirror, other.shards),
+            (true, None) => self.end_at_mirror(),
+            (false, None) => {}
         }
         self.requests.again.clear();
         self.hints.iter_mut().for_each(Hints::begin_anew);

@@ -279,7 +279,7 @@ impl Feeding<'_> {
             (None, None) => 0,
         };
         let mirrored = self.mirror.namespace.mirrored.as_ref();
-        let primary = mirrored.map_or_else(String::new, |of| of.primary.clone());
+        let primary = mirrored.map_or_else(String::new, |of| of.writes_go_to());
         let (kind, bytes) = Frame::Attached { memory_bytes, lineage, resumes, primary }.encode();
         self.link.tell(kind, &bytes);
     }

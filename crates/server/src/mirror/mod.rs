@@ -23,9 +23,9 @@ mod thread;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{Memfd, MemfdSegments, RunDirectory};
@@ -250,6 +250,7 @@ pub(crate) fn follow_chosen(config: &MirrorConfig, namespaces: &[Arc<Namespace>]
     let resumed: Vec<_> = namespaces.iter().enumerate().map(resume).collect::<Result<_>>()?;
     for (of, resumed) in namespaces.iter().zip(resumed) {
         let mirrored = of.mirrored.as_ref().expect("a mirror's namespace");
+        mirrored.primary.lock().expect("no panic under this lock").clone_from(&config.primary);
         mirrored.lineage.store(resumed.lineage, Ordering::Release);
         standing(of).resume(*resumed);
         of.shards[0].wake();
@@ -350,7 +351,8 @@ fn show(
     threads.iter().for_each(|shard: &ShardThread| shard.set_fresh(attached.fresh_ns, until_ns));
     standing.note_fresh(attached.fresh_ns);
     let (primary, lineage) = (attached.writes_go_to.clone(), attached.lineage);
-    let mirrored = Mirrored { primary, lineage: AtomicU64::new(lineage), standing: standing.clone() };
+    let (primary, lineage) = (Mutex::new(primary), AtomicU64::new(lineage));
+    let mirrored = Mirrored { primary, lineage, standing: standing.clone() };
     let (name, view, life) = (attached.name.clone(), attached.view.clone(), attached.life);
     // A replica knows who may read what it may come to serve.
     let known = config.namespaces.iter().find(|of| of.name == name);
