@@ -20,12 +20,12 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = lock-check fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-slow test-mirrors test-cluster test-durability test-verbs
+TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-slow test-mirrors test-histories test-cluster test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
 .PHONY: install-capi test-capi toolchain test-tools lock-check fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
@@ -109,7 +109,11 @@ test-mirrors: test-tools toolchain ## test mirrors on hosts that are apart: cabl
 	@echo "== mirrors on hosts that are apart"
 	@scripts/test-mirrors
 
-test-cluster: test-tools toolchain ## test a cluster on hosts that are apart: ways that are cut, killed and stopped nodes and ZooKeepers (root)
+test-histories: test-tools toolchain ## let two checkers judge what clients are told beside primaries that are killed and stopped (needs Go)
+	@echo "== histories beside failovers"
+	@scripts/test-histories
+
+test-cluster: test-tools toolchain ## test a cluster on hosts that are apart: ways that are cut, killed and stopped nodes and ZooKeepers (root, Go)
 	@echo "== a cluster on hosts that are apart"
 	@scripts/test-cluster
 

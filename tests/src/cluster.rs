@@ -84,6 +84,19 @@ impl Cluster {
         self.nodes[node].take().expect("a node that runs").kill();
     }
 
+    /// Has the primary stand still while so many nodes are in sync, and says which node it is: what only the
+    /// primary has would be lost with it.
+    pub fn stop_primary(&mut self, nodes: usize) -> usize {
+        let primary = self.primary();
+        self.node(primary).stop_still();
+        while self.primary() == primary && self.view().in_sync.len() < nodes {
+            self.node(primary).go_on();
+            self.until_in_sync(nodes);
+            self.node(primary).stop_still();
+        }
+        primary
+    }
+
     /// Ends all nodes at once: none sees another one end.
     pub fn kill_all(&mut self) {
         self.kill_all_on(|| ());

@@ -12,6 +12,7 @@ pub mod counting;
 pub mod disk;
 mod far;
 pub mod filled;
+pub mod history;
 pub mod host;
 pub mod hosts;
 pub mod kinds;

@@ -196,8 +196,19 @@ impl Hosts {
 
     /// The same which waits for a primary for so long.
     pub fn try_session(&self, within: Duration) -> kelix::Result<Session> {
+        self.client(within)?.session_with(SessionOptions::default().retry_for(within))
+    }
+
+    /// The same that asks nobody again.
+    #[track_caller]
+    pub fn brief_session(&self) -> Session {
+        let client = self.client(WITHIN).expect("a primary");
+        client.session_with(SessionOptions::default().retry_for(Duration::ZERO)).expect("a session")
+    }
+
+    fn client(&self, within: Duration) -> kelix::Result<Client> {
         let list = NODES.map(|node| format!("{node}:{PORT}"));
-        session_at(&Address::Tcp(list.join(",")), self.credentials.path(), within)
+        client_at(&Address::Tcp(list.join(",")), self.credentials.path(), within)
     }
 
     fn run(&self, node: usize) -> PathBuf {
@@ -230,17 +241,23 @@ impl Near {
     /// A session in shared memory. This thread is on that host from then on.
     #[track_caller]
     pub fn session(&self) -> Session {
+        self.session_with(SessionOptions::default().retry_for(WITHIN))
+    }
+
+    /// The same with options.
+    #[track_caller]
+    pub fn session_with(&self, options: SessionOptions) -> Session {
         self.net.enter();
-        session_at(&Address::Directory(self.run.clone()), &self.credentials, WITHIN).expect("a node")
+        let client = client_at(&Address::Directory(self.run.clone()), &self.credentials, WITHIN);
+        client.and_then(|client| client.session_with(options)).expect("a node")
     }
 }
 
-fn session_at(address: &Address, directory: &Path, within: Duration) -> kelix::Result<Session> {
+fn client_at(address: &Address, directory: &Path, within: Duration) -> kelix::Result<Client> {
     let patience = ConnectOptions::default().retry_for(within);
     let (certificates, key) = (directory.join("host.pem"), directory.join("host.key"));
     let own = Identity { certificates: &certificates, key: &key };
     let tls = ClientTls::load(&directory.join("ca.pem"), Some(own))?;
     let credentials = Credentials::default().token(Some(WORD.into())).tls(Some(tls));
-    let client = Client::connect_within(address, credentials, patience)?;
-    client.session_with(SessionOptions::default().retry_for(within))
+    Client::connect_within(address, credentials, patience)
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kelix::{Path, SessionOptions};
 use kelix_tests::counting::{Counting, Writers, read_count};
+use kelix_tests::history::{ONE_SIDED, Recorder};
 use kelix_tests::host::Clocks;
 use kelix_tests::ledger::Tables;
 use kelix_tests::members::Members;
@@ -198,6 +200,82 @@ fn who_reads_on_a_host_that_is_cut_off_reads_nothing_old() {
     assert!(near.join().unwrap() > 0);
     hosts.until_in_sync(3);
     clients.end(&hosts);
+}
+
+fn stand_still(hosts: &mut Hosts, node: usize, time: Duration) {
+    hosts.node(node).stop_still();
+    std::thread::sleep(time);
+    hosts.node(node).go_on();
+}
+
+/// What clients were told has an order that explains it, whatever fails: clients over TCP, some of which ask
+/// nobody again, and some on the host of each node.
+#[test]
+fn histories_are_linearizable() {
+    let _watchdog = Watchdog::new("histories", 8 * WITHIN);
+    // Longer than clients wait for an answer: they are at the next primary before the lease of a primary that
+    // stands still is over, beside who reads the memory of that one.
+    let lease = 3 * LEASE;
+    let mut hosts = Hosts::start([Clocks::default(); 3], &["--lease", "3s", "--shards", "2"]);
+    let mut recorder = Recorder::new(seeds(1)[0]);
+    for _ in 0..2 {
+        let (patient, brief) = (hosts.session(), hosts.brief_session());
+        recorder.start(move || patient);
+        recorder.start(move || brief);
+    }
+    for node in 0..3 {
+        let [near, reads, asks] = [(); 3].map(|()| hosts.near(node));
+        // What a replica has may be old, so reads at a replica go to the primary.
+        let strict = move || SessionOptions::default().strict(true).retry_for(4 * lease);
+        recorder.start(move || near.session_with(strict()));
+        recorder.start_reader(&ONE_SIDED, move || reads.session_with(strict()));
+        recorder.start_reader(&[Path::Message], move || asks.session_with(strict()));
+    }
+    let failures: [&dyn Fn(&mut Hosts, usize); 7] = [
+        // Too shortly to be suspected.
+        &|hosts, primary| stand_still(hosts, primary, lease / 15),
+        // Longer than that, and shorter than the lease.
+        &|hosts, primary| stand_still(hosts, primary, lease * 7 / 10),
+        &|hosts, primary| {
+            hosts.node(primary).stop_still();
+            hosts.until_other_primary(primary);
+            recorder.until_more(500);
+            hosts.node(primary).go_on();
+        },
+        &|hosts, primary| {
+            hosts.kill(primary);
+            hosts.until_other_primary(primary);
+            recorder.until_more(500);
+            hosts.begin(primary);
+        },
+        &|hosts, primary| {
+            hosts.plug(primary, false);
+            hosts.until_other_primary(primary);
+            recorder.until_more(500);
+            hosts.plug(primary, true);
+        },
+        // The lease ends; whether another one is primary then depends on which ZooKeeper leads.
+        &|hosts, primary| {
+            hosts.lose_way_to_zookeepers(primary, true);
+            std::thread::sleep(2 * lease);
+            hosts.lose_way_to_zookeepers(primary, false);
+        },
+        // Who is told to end hands over.
+        &|hosts, primary| {
+            hosts.terminate(primary);
+            recorder.until_more(500);
+            hosts.begin(primary);
+        },
+    ];
+    for fail in failures {
+        recorder.change_keys();
+        recorder.until_more(500);
+        let primary = hosts.primary();
+        fail(&mut hosts, primary);
+        recorder.until_more(500);
+        hosts.until_in_sync(3);
+    }
+    recorder.end(hosts.session(), "hosts_apart");
 }
 
 /// ZooKeeper's leader is killed: nobody else is primary for that.

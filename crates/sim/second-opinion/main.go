@@ -1,5 +1,5 @@
-// Command second-opinion asks porcupine whether histories of the simulator are
-// linearizable. It reads the files whose format crates/sim/src/history/lines.rs
+// Command second-opinion asks porcupine whether histories of the simulator, and of
+// tests of clusters, are linearizable. It reads the files whose format crates/sim/src/history/lines.rs
 // describes, and prints for each what `kelix-sim --check` prints, so that the
 // two can be compared:
 //

@@ -21,7 +21,7 @@ pub struct Operation {
     pub client: u32,
     /// Its key.
     pub key: u64,
-    /// When it was called, in virtual nanoseconds.
+    /// When it was called, in nanoseconds of one clock, in the simulator virtual ones.
     pub called_ns: u64,
     /// When it returned; `None` when its outcome is unknown, so that it may take effect at any time after its
     /// call, or never. A read that failed is not recorded. An operation precedes another only if it returned

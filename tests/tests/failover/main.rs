@@ -124,15 +124,7 @@ impl Trial {
     /// The primary fails; `meanwhile` is called with its node. Then all are in sync again.
     fn fail_by(&mut self, failure: Failure, nodes: usize, meanwhile: impl FnOnce(&mut Cluster, usize)) {
         let cluster = &mut self.cluster;
-        let primary = cluster.primary();
-        cluster.node(primary).stop_still();
-        // Between the look at who is in sync and the failure nobody may fall out of sync: what only the
-        // primary has is lost with it.
-        while cluster.primary() == primary && cluster.view().in_sync.len() < nodes {
-            cluster.node(primary).go_on();
-            cluster.until_in_sync(nodes);
-            cluster.node(primary).stop_still();
-        }
+        let primary = cluster.stop_primary(nodes);
         if failure == Failure::Killed {
             cluster.kill(primary);
         }

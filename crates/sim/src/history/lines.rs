@@ -14,7 +14,7 @@
 //! | member | of | what |
 //! |---|---|---|
 //! | `client`, `key` | all | numbers |
-//! | `call`, `return` | all | virtual nanoseconds; `return` is null if the outcome is unknown |
+//! | `call`, `return` | all | nanoseconds of one clock, in the simulator virtual ones; `return` is null if the outcome is unknown |
 //! | `op` | all | `get`, `put`, `delete` or `cas` (compare-and-set) |
 //! | `found` | get, mismatch | the number of the value that was there, null for absence |
 //! | `value` | put, cas | the number of the value written, null for a delete (cas) |
