@@ -100,6 +100,15 @@ pub(crate) struct ServerIdentity {
     pub life: u64,
 }
 
+impl ServerIdentity {
+    /// The server is a primary or a mirror now. A node of a cluster stays one.
+    fn go_on_as(&mut self, other: &ServerIdentity) {
+        self.may_write = other.may_write;
+        self.is_replicated |= other.is_replicated;
+        self.is_leased |= other.is_leased;
+    }
+}
+
 /// The way of a session to its shards.
 pub(crate) struct Transport<F> {
     pub fabric: F,

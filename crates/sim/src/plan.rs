@@ -129,7 +129,7 @@ impl Plan {
             plan.cluster = plan.cluster.map(|cluster| cluster.with_disks(&mut of_disks));
         }
         let mut of_clocks = Random::new(seed ^ 0xC10C);
-        if of_clocks.once_in(4) {
+        if of_clocks.once_in(3) {
             plan.cluster = plan.cluster.map(|cluster| cluster.with_wrong_clock(&mut of_clocks));
         }
         (plan.faults.take_overs, plan.faults.stopped_shards) = (8, 8);

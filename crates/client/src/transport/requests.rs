@@ -242,6 +242,9 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
             (true, None) => self.end_at_mirror(),
             (false, None) => {}
         }
+        self.server.go_on_as(&other.server);
+        // The node may have a lease now, which strict reads do not believe.
+        self.set_path(self.path());
         self.requests.again.clear();
         self.hints.iter_mut().for_each(Hints::begin_anew);
         for (slot, pending) in self.requests.pending.iter_mut().enumerate() {

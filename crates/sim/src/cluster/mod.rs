@@ -97,7 +97,7 @@ pub struct HostsPlan {
 }
 
 /// How slowly a clock runs that is wrong.
-const WRONG_PPM: i64 = -750_000;
+const WRONG_PPM: i64 = -950_000;
 
 impl HostsPlan {
     fn of(random: &mut Random, suspect_ns: u64) -> HostsPlan {
@@ -157,7 +157,7 @@ impl ClusterPlan {
 
     /// Whether a client's reads ask the register each time, by the client's number.
     pub fn is_strict(&self, client: u32) -> bool {
-        self.hosts.is_some() && client % 3 == 0
+        self.hosts.is_some() && client % 2 == 0
     }
 
     /// Whether what a client was told may be old: it believed a clock that is wrong.
