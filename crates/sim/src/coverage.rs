@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 137] = [
+pub const WANTED: [&str; 138] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -39,6 +39,7 @@ pub const WANTED: [&str; 137] = [
     "directory copy was old",
     "directory moved",
     "disk of a node lost",
+    "disks of nodes compared",
     "earlier primary has left",
     "epoch stepped",
     "false claim about a link",

@@ -82,9 +82,9 @@ pub enum Offered {
     Waits(View),
 }
 
-/// Has a member attach to a primary, which is to be named before it is put among those in sync. Where it has
-/// said what its disk has, that stands until it has attached: whoever looks after the cluster may choose out of
-/// what is offered, as long as there is no primary.
+/// Has a member attach to a primary. The member is named before it can be put among those in sync; but what
+/// it has offered stands until it has attached: whoever looks after the cluster may choose out of what is
+/// offered, as long as there is no primary.
 pub fn attach<T>(membership: &Membership, own: &Member, attach: impl FnOnce() -> Result<T>) -> Result<T> {
     let view = membership.look()?;
     let known = view.as_ref().and_then(|view| view.member(own.boot));

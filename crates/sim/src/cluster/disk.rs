@@ -8,8 +8,9 @@ use std::rc::Rc;
 use kelix_image::{Books, PrivateSegments};
 use kelix_log::files::{Feed, Log, LogWriter, MemoryDisk, Operation, Position};
 use kelix_log::{LogControl, Record};
-use kelix_shard::Follower;
-use kelix_shard::replicas::{Intake, Keeping, Shadow};
+use kelix_register::View;
+use kelix_shard::replicas::{Intake, Keeping, Shadow, choose_copy};
+use kelix_shard::{Follower, Shard};
 use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Error, ErrorKind, Place, Result, mark};
 
@@ -171,6 +172,12 @@ impl Copy {
 
     /// Reads the base, and the log behind that.
     pub fn restore(&self, shards: usize) -> Result<Restored> {
+        self.restore_until(&vec![u64::MAX; shards])
+    }
+
+    /// The same, without what is behind these records, the last one of each shard.
+    fn restore_until(&self, until: &[u64]) -> Result<Restored> {
+        let shards = until.len();
         let log = self.open()?;
         let base = self.base.borrow();
         let begin = |shard: usize| {
@@ -187,7 +194,8 @@ impl Copy {
             for (shard, mut records) in batch.parts() {
                 let follower = &mut shadows[shard as usize].follower;
                 while let Some((record, behind)) = Record::split(records)? {
-                    if record.head.sequence > follower.applied() {
+                    let sequence = record.head.sequence;
+                    if sequence > follower.applied() && sequence <= until[shard as usize] {
                         follower.apply(&record)?;
                     }
                     records = behind;
@@ -200,6 +208,54 @@ impl Copy {
             |Shadow { follower, .. }: &Shadow<_>| follower.applied() > 0 || !follower.kept().is_empty();
         let shadows = shadows.into_iter().map(|shadow| Some(shadow).filter(is_there)).collect();
         Ok(Restored { shadows, position: Position { sequences, ..end.last } })
+    }
+}
+
+/// What a shard has at a moment, which disks are to have, too.
+pub struct Moment {
+    sequence: u64,
+    kept: Vec<u64>,
+    memory: Vec<(Place, Vec<u64>)>,
+}
+
+impl Moment {
+    /// Of a shard between two steps.
+    pub fn of(shard: &mut Shard) -> Moment {
+        shard.seal();
+        let image = shard.image();
+        let words_of = |(place, bytes): (Place, u64)| {
+            let mut words = vec![0; bytes as usize / 8];
+            image.map().words(place, words.len())?.copy_out(0, &mut words);
+            Some((place, words))
+        };
+        let memory = image.stretches().into_iter().filter_map(words_of).collect();
+        Moment { sequence: shard.sequence(), kept: shard.kept(), memory }
+    }
+
+    fn compare(&self, follower: &Follower) -> std::result::Result<(), String> {
+        if (follower.applied(), follower.kept()) != (self.sequence, &self.kept[..]) {
+            return Err(format!("record {} of {} is the last one", follower.applied(), self.sequence));
+        }
+        let differs = |(place, words): &&(Place, Vec<u64>)| {
+            let memory = follower.map().words(*place, words.len());
+            memory.is_none_or(|memory| words.iter().enumerate().any(|(at, word)| memory.load(at) != *word))
+        };
+        let different = self.memory.iter().find(differs);
+        different.map_or(Ok(()), |(place, _)| Err(format!("the memory at {place:?} differs")))
+    }
+}
+
+impl NodeDisk {
+    /// Whether the copy of a member in sync has what shards had at these moments.
+    pub fn compare(&self, view: &View, moments: &[Moment]) -> std::result::Result<(), String> {
+        let found = choose_copy(view, self.survey(), |found| found.boot).ok_or("there is no copy")?;
+        let until: Vec<u64> = moments.iter().map(|moment| moment.sequence).collect();
+        let Restored { shadows, .. } = found.copy.restore_until(&until).map_err(|error| error.to_string())?;
+        moments.iter().zip(&shadows).try_for_each(|(moment, shadow)| match shadow {
+            Some(shadow) => moment.compare(&shadow.follower),
+            None if moment.sequence == 0 => Ok(()),
+            None => Err("nothing is there of a shard".to_string()),
+        })
     }
 }
 

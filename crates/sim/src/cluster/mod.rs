@@ -10,20 +10,21 @@
 //! ```
 //!
 //! All that is decided, is so by production code: `kelix_shard::replicas` (`Replication`, `Placing`,
-//! `Intake`, `look_after`, `promote`, `Keeping`, `offer`) and `kelix_register::Membership`. What stands here moves words and
-//! asks.
+//! `Intake`, `look_after`, `promote`, `Handover`, `Keeping`, `offer`) and `kelix_register::Membership`. What
+//! stands here moves words and asks.
 //!
 //! Every other cluster is on several hosts, whose clocks differ, and run up to 12 % too fast or too slow.
 //! There each node has an authority page of its own, with a lease; the register is asked by messages, which
 //! are late, lost and cut off; and clients are on one of the hosts: in the primary's memory, or far from it.
 //!
-//! In one of three clusters each node has a disk, and what counts is on the disks of all in sync. There any node
-//! is killed, and all at once; disks lose power, and syncs fail; and a disk is lost with all that was there,
-//! where another one has what counted.
+//! In one of three clusters each node has a disk, and what counts is on the disks of all in sync. There any
+//! node is killed, and all at once; disks lose power, and syncs fail; and a disk is lost with all that was
+//! there, where another one has what counted.
 //!
 //! 1. Nodes are killed and stopped wherever one of their tasks gives way, so between any two accesses to
 //!    shared memory, and go on, or begin anew, some time later. One that would be the last of those in the
-//!    view that live is not killed, where there are no disks: with it what was answered would be gone as promised.
+//!    view that live is not killed, where there are no disks: with it what was answered would be gone as
+//!    promised.
 //! 2. At the end all nodes come into the view again, and their images are compared, with what clients were
 //!    answered.
 
@@ -52,7 +53,7 @@ use crate::plan::DRIFT_PPM_MAX;
 use crate::random::Random;
 use crate::scheduler::{self, HostClock, Shared, TaskId};
 use crate::server::{Server, ServerPlan, ShardNode};
-use disk::NodeDisk;
+use disk::{Moment, NodeDisk};
 use link::Cable;
 use node::Node;
 use primary::PrimaryServer;
@@ -78,8 +79,8 @@ pub struct ClusterPlan {
     pub delay_ns_max: u64,
     /// What there is more where each node is on a host of its own.
     pub hosts: Option<HostsPlan>,
-    /// Each node has a disk, and what counts is on the disks of all in sync (`--durable commit`), which takes up
-    /// to twice so long.
+    /// Each node has a disk, and what counts is on the disks of all in sync (`--durable commit`), which takes
+    /// up to twice so long.
     pub disk_ns: Option<u64>,
 }
 
@@ -696,6 +697,35 @@ impl Cluster {
             }
         }
         mark!("images of nodes compared");
+        if self.0.plan.disk_ns.is_some() {
+            self.compare_disks(&primary);
+        }
+    }
+
+    /// Compares what is on the disks of all nodes with the primary's memory.
+    fn compare_disks(&self, primary: &PrimaryServer) {
+        let moments: Vec<Shared<Option<Moment>>> = primary.shards.iter().map(|_| Rc::default()).collect();
+        for (shard, moment) in primary.shards.iter().zip(&moments) {
+            let moment = moment.clone();
+            shard.node.command(move |of| *moment.borrow_mut() = Some(Moment::of(of)));
+        }
+        while moments.iter().any(|moment| moment.borrow().is_none()) {
+            scheduler::sleep(self.0.plan.round_ns());
+        }
+        let moments: Vec<Moment> = moments.iter().filter_map(|moment| moment.borrow_mut().take()).collect();
+        for node in 0..self.0.plan.nodes {
+            let Some(disk) = self.disk(node) else { continue };
+            let mut last = String::new();
+            let is_equal = (0..COMPARES_MAX).any(|_| {
+                scheduler::sleep(self.0.plan.round_ns());
+                let compared = scheduler::unnoticed(|| disk.compare(&self.view(), &moments));
+                compared.map_err(|what| last = what).is_ok()
+            });
+            if !is_equal {
+                self.find(format!("the disk of node {node} differs at the end: {last}"));
+            }
+        }
+        mark!("disks of nodes compared");
     }
 
     /// Whether what clients were told fits the views.
