@@ -124,7 +124,7 @@ impl Plan {
         (plan.seed, plan.disk_ns, plan.mirrors, plan.loads) = (seed, None, false, false);
         plan.cluster = Some(ClusterPlan::of(&mut random, plan.temper.long_pause_ns_max, seed % 2 == 0));
         // Chosen by themselves, so that the rest of a seed's plan does not depend on it.
-        let mut of_disks = Random::new(seed ^ 0xD15C_5);
+        let mut of_disks = Random::new(seed ^ 0xD15C5);
         if of_disks.once_in(3) {
             plan.cluster = plan.cluster.map(|cluster| cluster.with_disks(&mut of_disks));
         }
