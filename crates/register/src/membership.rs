@@ -194,3 +194,41 @@ impl Membership {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryRegister;
+    use crate::conformance::member;
+
+    /// A cluster whose primary is this member, with another one in sync.
+    fn primary() -> (Membership, Member) {
+        let mut register = MemoryRegister::default();
+        let membership = Membership::new(Box::new(register.clone()), || Ok(101)).unwrap();
+        let other = member(102);
+        let mut view = View { proposal: 1, ..View::first(77, 5, member(101)) };
+        view.members.push(other.clone());
+        view.in_sync.push(other.boot);
+        assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
+        (membership, other)
+    }
+
+    /// A process that has ended is in sync until the primary takes that one out, and its node's next process
+    /// is another member, which is not. The one that has ended is no member any more when the next one is in
+    /// sync, even if it was told to leave.
+    #[test]
+    fn the_next_process_of_a_node_is_another_member() {
+        let (membership, before) = primary();
+        let next = Member { boot: 302, ..before.clone() };
+        membership.change(|view| Some(View { leaving: vec![before.boot], ..view?.next(0) })).unwrap();
+        membership.join(&next).unwrap();
+        let view = membership.look().unwrap().unwrap();
+        assert_eq!(view.in_sync, [101, before.boot], "the next one has nothing yet");
+        assert!(view.member(before.boot).is_some() && view.member(next.boot).is_some());
+        assert!(membership.unlist(before.boot).unwrap() && membership.list(next.boot).unwrap());
+        let view = membership.look().unwrap().unwrap();
+        assert_eq!((view.in_sync, view.leaving), (vec![101, next.boot], Vec::new()));
+        let members: Vec<u64> = view.members.iter().map(|member| member.boot).collect();
+        assert_eq!(members, [101, next.boot]);
+    }
+}

@@ -506,6 +506,12 @@ mod tests {
         logged.set_durable(sequence);
         logged.alone.step();
         assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
+        // The answer to a write may go with its client.
+        assert_eq!(logged.ask(put()), None);
+        logged.alone.shard.clients.held.forget(PeerId(0));
+        assert_eq!(logged.ask(get()), None);
+        logged.set_all_durable();
+        assert_eq!(logged.answer(), Some(Status::Ok));
         assert!(!logged.alone.shard.owes_answers());
     }
 

@@ -196,3 +196,96 @@ pub fn void(membership: &Membership, word: &SharedWord, before: u64, pause: impl
     }
     Ok(from + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use kelix_image::Span;
+    use kelix_register::{Member, MemoryRegister, Register, Swapped};
+
+    use super::*;
+    use crate::replicas::outwait;
+
+    const OWN: u64 = 9;
+    const PRIMARY: u64 = 7;
+    const SUSPECT_NS: u64 = 800;
+    const LENGTH_NS: u64 = 1_000;
+
+    /// A replica in sync, and the view of which it knows.
+    fn replica() -> (MemoryRegister, Membership, View) {
+        let member =
+            |boot: u64| Member { node: boot.to_string(), boot, pid: 1, address: "a:1".into(), offer: None };
+        let mut register = MemoryRegister::default();
+        let membership = Membership::new(Box::new(register.clone()), || Ok(OWN)).unwrap();
+        let mut view = View { proposal: 1, ..View::first(5, 2, member(PRIMARY)) };
+        view.members.push(member(OWN));
+        view.in_sync.push(OWN);
+        assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
+        (register, membership, view)
+    }
+
+    /// What a replica does whose primary has said nothing for so long.
+    fn look(membership: &Membership, view: &View, silent_ns: u64) -> Looked {
+        let look =
+            Look { followed: PRIMARY, is_lost: false, silent_ns, suspect_ns: SUSPECT_NS, wait_ns: LENGTH_NS };
+        look_after((membership, view), look, |_| true, || Ok(false)).unwrap()
+    }
+
+    /// The answer of the register may be lost by which a replica was chosen.
+    #[test]
+    fn who_was_chosen_without_hearing_so_goes_on() {
+        let (_, membership, view) = replica();
+        assert_eq!(look(&membership, &view, SUSPECT_NS), Looked::Well);
+        let chosen = membership.succeed(&view, 0).unwrap().unwrap();
+        assert!(matches!(look(&membership, &chosen, 0), Looked::Promote(_)));
+        assert_eq!(membership.succeed(&chosen, 0).unwrap(), Some(chosen), "no second term");
+    }
+
+    /// However long a replica has suspected its primary, that one may have renewed its lease just before
+    /// another view was chosen.
+    #[test]
+    fn a_successor_waits_for_a_lease_from_its_own_view_on() {
+        let (_, membership, view) = replica();
+        assert!(matches!(look(&membership, &view, SUSPECT_NS + 100), Looked::Promote(_)));
+        let now_ns = Cell::new(10_000);
+        let pause = |left_ns| {
+            now_ns.set(now_ns.get() + left_ns);
+            Ok(())
+        };
+        let void = |_: &View| outwait(&membership, (PRIMARY, LENGTH_NS), || now_ns.get(), pause);
+        let promoted = promote(&membership, (&view, 0), void, |view, ()| Ok(view.term));
+        assert!(matches!(promoted, Ok(Promoted::Yes(3))), "a term of its own");
+        assert_eq!(now_ns.get(), 10_000 + LENGTH_NS);
+    }
+
+    /// The term of the server that is deposed is in force no more once its successor goes on.
+    #[test]
+    fn a_successor_voids_the_page_of_whoever_was_before() {
+        let (_, membership, view) = replica();
+        let page = Span::private(64);
+        page.words().store(0, 40);
+        membership.succeed(&view, 0).unwrap().unwrap();
+        let voided = void(&membership, &page.word(0), 40, || panic!("the register answers"));
+        assert_eq!((voided.unwrap(), page.words().load(0)), (41, 41));
+        // A member that was chosen earlier has voided the page meanwhile.
+        let voided = void(&membership, &page.word(0), 40, || panic!("the register answers"));
+        assert_eq!((voided.unwrap(), page.words().load(0)), (42, 42));
+    }
+
+    /// The server of whoever was chosen later may be the only one that has all.
+    #[test]
+    fn who_was_chosen_earlier_does_not_void_the_server_of_a_later_one() {
+        let (mut register, membership, view) = replica();
+        let page = Span::private(64);
+        page.words().store(0, 40);
+        let chosen = membership.succeed(&view, 0).unwrap().unwrap();
+        let mut later = View { primary: 8, in_sync: vec![8], term: 4, ..chosen.next(11) };
+        later.members.push(Member { node: "8".into(), boot: 8, ..later.members[0].clone() });
+        assert_eq!(register.swap(chosen.number, &later).unwrap(), Swapped::Done);
+        page.words().store(0, 42);
+        let late = void(&membership, &page.word(0), 40, || panic!("the register answers"));
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::Superseded);
+        assert_eq!(page.words().load(0), 42);
+    }
+}
