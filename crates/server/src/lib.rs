@@ -18,6 +18,7 @@ mod holder;
 mod listening;
 mod memory;
 mod mirror;
+mod moment;
 mod namespace;
 mod server;
 mod shard_thread;

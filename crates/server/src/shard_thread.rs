@@ -34,7 +34,8 @@ use tracing::warn;
 
 use crate::authority::Authority;
 use crate::feed::Fed;
-use crate::snapshots::{Follow, Moment};
+use crate::moment::Moment;
+use crate::snapshots::Follow;
 use crate::wal::{LogWaker, Shadow, ShardsLog};
 
 /// Polling without giving the core away: longer than a busy client needs between two requests.

@@ -6,7 +6,7 @@
 //! in the file is what there was of all shards at that moment, and nothing that a client did after it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,6 +21,7 @@ use kelix_wire::View;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use crate::moment::Moment;
 use crate::namespace::DEFAULT;
 use crate::server::Shared;
 use crate::shard_thread::Command;
@@ -74,36 +75,6 @@ pub(crate) struct Follow {
     pub tell: Sender<Told>,
     /// What is to happen when the stream is full.
     pub lag: Lag,
-}
-
-/// The moment of a snapshot.
-pub(crate) struct Moment {
-    arrived: AtomicUsize,
-    shards: usize,
-    given_up: AtomicBool,
-    /// It is the last one: nothing is executed after it.
-    pub is_last: bool,
-}
-
-impl Moment {
-    /// A shard has come to it, and goes on only when all have.
-    pub fn arrive(&self) {
-        self.arrived.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// A shard has come to it, and waits for the others. `false`: some did not come.
-    pub fn meet(&self) -> bool {
-        let began = Instant::now();
-        self.arrive();
-        while self.arrived.load(Ordering::SeqCst) < self.shards {
-            if began.elapsed() > PATIENCE || self.given_up.load(Ordering::SeqCst) {
-                self.given_up.store(true, Ordering::SeqCst);
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        !self.given_up.load(Ordering::SeqCst)
-    }
 }
 
 /// What is known of the last snapshot.
@@ -320,12 +291,11 @@ fn take(
         notes: Vec::new(),
     };
     let copied = taking.copy(shards);
-    let moment = Arc::new(Moment {
-        arrived: AtomicUsize::new(0),
-        shards,
-        given_up: AtomicBool::new(copied.is_err()),
-        is_last,
-    });
+    let moment = Moment::new(shards, is_last);
+    if copied.is_err() {
+        moment.give_up();
+    }
+    let moment = Arc::new(moment);
     taking.cut = if is_last { Cut::Ends } else { Cut::GoesOn };
     // Also where it has failed: nobody is to be followed any more, and who is to end ends.
     shared.shards().for_each(|shard| shard.command(Command::Cut(moment.clone())));

@@ -7,7 +7,8 @@ use kelix_types::Place;
 use kelix_types::limits::GRANULE_BYTES;
 
 use super::ShardThread;
-use crate::snapshots::{Follow, Moment, PATIENCE, Told};
+use crate::moment::Moment;
+use crate::snapshots::{Follow, PATIENCE, Told};
 
 /// How long is waited for room in the stream before it is looked for again.
 const ROUND: Duration = Duration::from_millis(1);
