@@ -36,6 +36,8 @@ mod endpoint;
 mod fork;
 #[cfg(target_os = "linux")]
 mod mirror;
+#[cfg(all(kelix_loom, test))]
+mod model;
 #[cfg(target_os = "linux")]
 mod nearness;
 #[cfg(target_os = "linux")]
