@@ -663,6 +663,11 @@ mod tests {
 
     impl Alone {
         fn begin() -> (Alone, Replication) {
+            Alone::chosen(&[], Committed::NONE)
+        }
+
+        /// One that was just chosen, with these others in the view, and has records up to this end.
+        fn chosen(others: &[u64], end: Committed) -> (Alone, Replication) {
             let member = |boot: u64| Member {
                 node: boot.to_string(),
                 boot,
@@ -675,10 +680,11 @@ mod tests {
             let membership = Arc::new(Membership::new(Box::new(failing), || Ok(OWN)).unwrap());
             let mut view = View { proposal: 1, ..View::first(5, 2, member(OWN)) };
             view.members.extend([member(LEFT), member(RIGHT)]);
+            view.in_sync.extend(others);
             assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
             membership.look().unwrap();
             let control = LogControl::new();
-            let log = control.shard(Committed::NONE);
+            let log = control.shard(counts_at_first(end, others.len()));
             let replication =
                 Replication::new((membership, control), &view, 1, (0, Vec::new()), (0, TRIES_NS));
             let (has_lease, now_ns, waited) = (Cell::new(true), Cell::new(0), Cell::default());
@@ -732,6 +738,18 @@ mod tests {
         primary.answers.store(0, Ordering::Relaxed);
         replication.leave(&primary, (RIGHT, 0), RIGHT);
         assert_eq!(primary.waited.take(), [(9, false)]);
+        assert!(primary.in_sync() == [OWN] && primary.log.counts_at_once());
+    }
+
+    /// Another one in the view may lack some of what a successor has, and be chosen next.
+    #[test]
+    fn what_a_successor_has_counts_when_others_have_it_or_are_out_of_the_view() {
+        let end = Committed { record: 7, incarnation: 7 };
+        assert_eq!(Alone::chosen(&[], end).0.log.durable(), 7, "nobody else is in the view");
+        let (primary, replication) = Alone::chosen(&[LEFT], end);
+        replication.drop_absent(&primary, TRIES_NS, |_| true);
+        assert_eq!((primary.log.durable(), primary.log.counts_at_once()), (0, false));
+        replication.drop_absent(&primary, TRIES_NS, |boot| boot != LEFT);
         assert!(primary.in_sync() == [OWN] && primary.log.counts_at_once());
     }
 
