@@ -227,8 +227,14 @@ mod tests {
 
     /// What a replica does whose primary has said nothing for so long.
     fn look(membership: &Membership, view: &View, silent_ns: u64) -> Looked {
-        let look =
-            Look { followed: PRIMARY, is_lost: false, silent_ns, suspect_ns: SUSPECT_NS, wait_ns: LENGTH_NS };
+        let look = Look {
+            followed: PRIMARY,
+            is_lost: false,
+            has_log_failed: false,
+            silent_ns,
+            suspect_ns: SUSPECT_NS,
+            wait_ns: LENGTH_NS,
+        };
         look_after((membership, view), look, |_| true, || Ok(false)).unwrap()
     }
 
