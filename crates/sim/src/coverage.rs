@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 138] = [
+pub const WANTED: [&str; 139] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -16,6 +16,7 @@ pub const WANTED: [&str; 138] = [
     "another replica was quicker",
     "answer to a request that was given up",
     "answer waited for room in a ring",
+    "answer waited for the register",
     "authority lapsed under a session",
     "base of a replica taken",
     "batch of looks too slow",
