@@ -38,7 +38,7 @@ use kelix_log::{LogControl, LogState};
 use kelix_register::{Durable, Member, Membership, Register, View, ZooKeeperRegister};
 use kelix_shard::Durability;
 use kelix_shard::replicas::{
-    Lease, Look, Looked, Promoted, Silence, attach, is_to_ask, look_after, promote, release, void,
+    Lease, Look, Looked, Promoted, Renewal, Silence, attach, is_to_ask, look_after, promote, release, void,
 };
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{debug, error, info, warn};
@@ -466,7 +466,7 @@ impl Node {
             return self.membership().look();
         };
         let (view, renewed) = Lease::renew((self.membership(), control), length_ns, hosts::now_ns)?;
-        if let Some((lease, is_awaited)) = renewed {
+        if let Some(Renewal { lease, is_awaited }) = renewed {
             let was_over = !shared.authority.counts();
             shared.authority.lease(lease);
             if was_over {

@@ -50,20 +50,28 @@ impl Lease {
         Ok((view, is_primary.then_some(lease)))
     }
 
-    /// The same of a server, at whose shards answers may wait for a question. Whether one waits that can be sent
-    /// once the lease is known to readers.
+    /// The same of a server, at whose shards answers may wait for a question.
     pub fn renew(
         (membership, control): (&Membership, &LogControl),
         length_ns: u64,
         now_ns: impl Fn() -> u64,
-    ) -> Result<(Option<View>, Option<(Lease, bool)>)> {
+    ) -> Result<(Option<View>, Option<Renewal>)> {
         let (question, is_awaited) = control.begin_question();
         let (view, lease) = Lease::ask(membership, length_ns, now_ns)?;
         if lease.is_some() {
             control.confirm(question);
         }
-        Ok((view, lease.map(|lease| (lease, is_awaited))))
+        Ok((view, lease.map(|lease| Renewal { lease, is_awaited })))
     }
+}
+
+/// A lease that a server got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Renewal {
+    /// The lease.
+    pub lease: Lease,
+    /// An answer waited for the question, and can be sent once the lease is known to readers.
+    pub is_awaited: bool,
 }
 
 /// Whether it is time for a member to ask for the newest view, where this one is known and the last question

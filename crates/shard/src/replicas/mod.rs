@@ -26,7 +26,7 @@ mod replication;
 pub use backlog::Backlog;
 pub use handover::{HandedOver, Handover};
 pub use intake::{Intake, MakeSegments, Shadow};
-pub use lease::{Lease, end_earlier, is_to_ask, outwait, release};
+pub use lease::{Lease, Renewal, end_earlier, is_to_ask, outwait, release};
 pub use placing::{PlacedEnd, Placing, counts};
 pub use promotion::{Look, Looked, Promoted, Silence, look_after, promote, void};
 pub use recovery::{Absence, Keep, Keeping, Offered, attach, choose_copy, offer};

@@ -9,7 +9,7 @@ use kelix_image::{Header, PrivateSegments, Span};
 use kelix_log::files::{Feed, LogWriter};
 use kelix_log::{Gatherer, LogControl, Reader, ShardLog, StreamMemory};
 use kelix_register::{Membership, View};
-use kelix_shard::replicas::{self, Backlog, Lease, Noted, Replication, Shadow, counts_at_first};
+use kelix_shard::replicas::{self, Backlog, Lease, Noted, Renewal, Replication, Shadow, counts_at_first};
 use kelix_shard::{Shard, ShardConfig};
 use kelix_types::{Result, mark};
 
@@ -198,7 +198,7 @@ impl PrimaryServer {
     }
 
     /// Its lease lasts until another moment from now on: what had to wait for that counts.
-    pub fn renew(&self, (lease, is_awaited): (Lease, bool)) {
+    pub fn renew(&self, Renewal { lease, is_awaited }: Renewal) {
         let was_over = !replicas::Primary::counts(self);
         publish(&self.authority, lease);
         if was_over {
