@@ -1,10 +1,9 @@
-//! A put whose replicas are fed by messages: what a primary sends them is counted at a real one, fed over TCP.
+//! A put whose replicas are fed by messages: what a primary sends them is counted at a real one, fed over
+//! TCP.
 //!
 //! On a NIC the record of a put goes to each replica in a message, and one comes back that says that it has
 //! come; the answer of the put waits for that (docs/design/0018-replicas.md). Replicas are sent it one behind
 //! the other, and wait for each other in nothing.
-
-use std::time::{Duration, Instant};
 
 use kelix::Client;
 
@@ -18,22 +17,11 @@ use crate::store::{Numbers, key_of, memory_for, numbered_value};
 const COUNTED: u64 = 1280;
 /// Words of what a replica says: the question, and whether it has mapped the streams.
 const PLACED_WORDS: usize = 2;
-/// For how long nothing has to be sent until all has been.
-const SETTLED: Duration = Duration::from_millis(200);
-const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes that a primary has sent to its replicas, once it sends nothing more.
+/// Bytes that a primary has sent to its replicas. Each put waits until its record has been.
 fn sent(nodes: &Nodes) -> Result<u64, String> {
     let client = Client::connect(nodes.directory.run()).map_err(text)?;
-    let (mut before, began) = (None, Instant::now());
-    loop {
-        let now = client.statistics().map_err(text)?.mirrors.iter().map(|of| of.sent_bytes).sum();
-        if before == Some(now) || began.elapsed() > PATIENCE {
-            return Ok(now);
-        }
-        before = Some(now);
-        std::thread::sleep(SETTLED);
-    }
+    Ok(client.statistics().map_err(text)?.mirrors.iter().map(|of| of.sent_bytes).sum())
 }
 
 /// Bytes that one replica is sent for a put.
