@@ -95,8 +95,8 @@ fn who_reads_beside_a_primary_that_stands_still_reads_nothing_old() {
     hosts.until_in_sync(2);
 }
 
-/// Calls until the session has gone over to what its node is by now, if the node is something else: a call may say
-/// that it has not been done since.
+/// Calls until the session has gone over to what its node is by now, if the node is something else: a call
+/// may say that it has not been done since.
 fn on_any<T>(mut call: impl FnMut() -> kelix::Result<T>) -> T {
     let mut done = None;
     until("the session has gone over", || {
@@ -110,9 +110,9 @@ fn on_any<T>(mut call: impl FnMut() -> kelix::Result<T>) -> T {
     done.expect("just seen")
 }
 
-/// A session in the memory of a node's host stayed what it was when it was opened: of a primary that had become a
-/// replica it read the memory as that of a primary, which may be old, and had its writes refused; of a replica it
-/// wrote to the primary of that time.
+/// A session in the memory of a node's host stayed what it was when it was opened: of a primary that had
+/// become a replica it read the memory as that of a primary, which may be old, and had its writes refused; of
+/// a replica it wrote to the primary of that time.
 #[test]
 fn sessions_on_a_host_go_on_whether_the_node_is_primary_or_a_replica() {
     let _watchdog = watchdog("sessions on hosts");
@@ -159,8 +159,8 @@ fn a_primary_without_its_register_is_silent_and_goes_on() {
     assert_eq!((view.term, view.primary), (before.term, before.primary), "nobody was chosen meanwhile");
 }
 
-/// Strict reads believe no lease, however long that lasts: without its register a primary does not answer them,
-/// and answers all others.
+/// Strict reads believe no lease, however long that lasts: without its register a primary does not answer
+/// them, and answers all others.
 #[test]
 fn strict_reads_are_answered_by_the_word_of_the_register() {
     let _watchdog = watchdog("strict reads");

@@ -106,6 +106,11 @@ impl Side {
         Ok(Side { session, table, records, puts: records, draw, buffer, values, of })
     }
 
+    /// A server without replicas, and a primary with one.
+    fn pair(plan: Plan, fabric: Fabric) -> Result<[Side; 2], String> {
+        Ok([Side::start(0, plan.records, fabric)?, Side::start(1, plan.records, fabric)?])
+    }
+
     /// Puts some records, one at a time.
     fn put(&mut self) -> Result<u64, String> {
         for _ in 0..CALLS {
@@ -152,14 +157,12 @@ impl Side {
     }
 }
 
-/// Puts in shared memory that wait for a replica to say that it has each, as in HydraDB's strict mode, against
-/// those at a server without.
+/// Puts in shared memory that wait for a replica to say that it has each, as in HydraDB's strict mode,
+/// against those at a server without.
 fn row_of_strict(plan: Plan) -> Result<Row, String> {
     progress::show("repl_strict");
-    let mut sides = [0, 1].map(|replicas| Side::start(replicas, plan.records, Fabric::Strict));
-    let put = take_turns(plan.choose(FULL, SMALL), 2, |side| {
-        sides[side].as_mut().map_err(|error| error.clone())?.put()
-    })?;
+    let mut sides = Side::pair(plan, Fabric::Strict)?;
+    let put = take_turns(plan.choose(FULL, SMALL), 2, |side| sides[side].put())?;
     let name = "a put with one replica that says so of each / without";
     let row = compared("repl_strict_1", name, "ns", 0.0, between(&put[1], &put[0]), "");
     Ok(Row { wanted: None, ..row })
@@ -168,14 +171,13 @@ fn row_of_strict(plan: Plan) -> Result<Row, String> {
 /// Puts over TCP at a primary whose replica is fed over TCP, against a server without replicas.
 fn rows_over_tcp(plan: Plan) -> Result<Vec<Row>, String> {
     progress::show("repl_tcp");
-    let mut sides = [0, 1].map(|replicas| Side::start(replicas, plan.records, Fabric::Tcp));
+    let mut sides = Side::pair(plan, Fabric::Tcp)?;
     let rounds = plan.choose(FULL, SMALL);
     let mut measure = |operation: fn(&mut Side) -> Result<u64, String>| {
-        take_turns(rounds, 2, |side| operation(sides[side].as_mut().map_err(|error| error.clone())?))
+        take_turns(rounds, 2, |side| operation(&mut sides[side]))
     };
     let (one, many) = (measure(Side::put)?, measure(Side::put_many)?);
-    let [alone, replicated] = sides;
-    let note = processor(&mut [alone?, replicated?])?;
+    let note = processor(&mut sides)?;
     let comparison = between(&one[1], &one[0]);
     let name = "a put over TCP with one replica fed over TCP / without";
     let latency = compared("repl_tcp_put_1", name, "ns", 2.0, comparison, "");

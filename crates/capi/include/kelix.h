@@ -501,8 +501,8 @@ typedef struct kelix_session_options {
      */
     int no_own_writes;
     /**
-     * On a mirror, 1: all reads go to the primary, too. At a cluster on several hosts: each is answered by the
-     * word of its register, and believes no clock.
+     * On a mirror, 1: all reads go to the primary, too. At a cluster on several hosts: each is answered by
+     * the word of its register, and believes no clock.
      */
     int strict;
 } kelix_session_options;

@@ -80,8 +80,8 @@ pub struct kelix_session_options {
     /// On a mirror, 1: reads are of the mirror whatever it has. Default: what this session has written or
     /// seen at the primary is read there until the mirror has it.
     pub no_own_writes: c_int,
-    /// On a mirror, 1: all reads go to the primary, too. At a cluster on several hosts: each is answered by the
-    /// word of its register, and believes no clock.
+    /// On a mirror, 1: all reads go to the primary, too. At a cluster on several hosts: each is answered by
+    /// the word of its register, and believes no clock.
     pub strict: c_int,
 }
 

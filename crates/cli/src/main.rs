@@ -119,8 +119,8 @@ struct Cli {
     /// that leads to the server]
     #[arg(long, global = true, help_heading = "Server", value_name = "ADDRESS", value_parser = units::parse_address)]
     rdma_address: Option<std::net::IpAddr>,
-    /// On a mirror, whose primary takes the writes: read there, too. At a cluster on several hosts: believe no
-    /// clock, but have the register say for each read that its server is primary
+    /// On a mirror, whose primary takes the writes: read there, too. At a cluster on several hosts: believe
+    /// no clock, but have the register say for each read that its server is primary
     #[arg(long, global = true, help_heading = "Server")]
     strict: bool,
     /// On a mirror: how long ago it may have heard from its primary when it is read [default: as long as the

@@ -75,9 +75,9 @@ pub struct SessionOptions {
     /// not read: that is an [`ErrorKind::Unavailable`]. `None`: as old as the mirror lets it be.
     pub max_lag: Option<Duration>,
     /// On a mirror: all reads go to the primary, too. At a cluster whose nodes are on several hosts, where a
-    /// primary is one by a lease: reads believe no clock. Each asks the primary, which answers when the register
-    /// of the cluster has said, asked behind the read, that the node still is primary: some milliseconds, and
-    /// one question for all that wait.
+    /// primary is one by a lease: reads believe no clock. Each asks the primary, which answers when the
+    /// register of the cluster has said, asked behind the read, that the node still is primary: some
+    /// milliseconds, and one question for all that wait.
     pub strict: bool,
 }
 

@@ -93,7 +93,7 @@ pub(crate) struct ServerIdentity {
     pub tells_records: bool,
     /// What it has answered its successor knows, and goes on with.
     pub is_replicated: bool,
-    /// Its term is in force by a lease.
+    /// The server's term is in force by a lease.
     pub is_leased: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
@@ -283,8 +283,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         }
     }
 
-    /// Reads believe no lease from now on: where the server has one it asks the register, and so each read asks
-    /// the server.
+    /// Reads believe no lease from now on: where the server has one it asks the register, and so each read
+    /// asks the server.
     pub fn believe_no_lease(&mut self) {
         self.ways.is_strict = true;
     }

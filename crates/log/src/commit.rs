@@ -12,8 +12,8 @@
 //!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that, and readers
 //!    are told by the shard.
 //! 3. *A question proves what was asked before it.* Where the term is in force by a lease, an answer may wait
-//!    for a question to the register that begins behind the request ([`LogControl::question_to_come`]): if the
-//!    register says then that the term is in force, it was when the request came, whatever clocks say.
+//!    for a question to the register that begins behind the request ([`LogControl::question_to_come`]): if
+//!    the register says then that the term is in force, it was when the request came, whatever clocks say.
 //! 4. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
 //!    shard looks for the announcement behind the record ([`LogControl::announce`], [`ShardLog::sleep`]).
 
@@ -176,8 +176,8 @@ impl LogControl {
     /// whether an answer waits for it.
     pub fn begin_question(&self) -> (u64, bool) {
         let words = self.words.words();
-        // SYNC: before the number. Whoever wanted a question by then has loaded an earlier number, and waits for
-        // this one at the latest.
+        // SYNC: before the number. Whoever wanted a question by then has loaded an earlier number, and waits
+        // for this one at the latest.
         let waits = words.compare_exchange(UNASKED, 1, 0).is_ok();
         let number = words.add(ASKED, 1);
         // SYNC: whoever does not see the number has loaded it before the question is asked.
@@ -201,8 +201,8 @@ impl LogControl {
         self.words.words().load_acquire(UNASKED) != 0
     }
 
-    /// The question that an answer to a request waits for which has come already: the next one that begins, as
-    /// it is wanted from now on. `None`: the term is in force without a lease.
+    /// The question that an answer to a request waits for which has come already: the next one that begins,
+    /// as it is wanted from now on. `None`: the term is in force without a lease.
     pub fn question_to_come(&self) -> Option<u64> {
         let fence = self.fence.as_ref().filter(|fence| fence.in_force.is_leased());
         fence.map(|_| {

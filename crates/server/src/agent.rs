@@ -113,8 +113,8 @@ impl AgentHandle {
         self.tell(&self.ending.begins, &self.ending.passed_on);
     }
 
-    /// Has nobody read over verbs any more, since sessions would believe for some time yet what they READ here.
-    /// `false`: it is not known whether somebody still does.
+    /// Has nobody read over verbs any more, since sessions would believe for some time yet what they READ
+    /// here. `false`: it is not known whether somebody still does.
     pub fn close_verbs(&self) -> bool {
         self.tell(&self.ending.closes_verbs, &self.ending.verbs_closed)
     }

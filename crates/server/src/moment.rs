@@ -10,7 +10,7 @@ pub(crate) struct Moment {
     arrived: AtomicUsize,
     shards: usize,
     given_up: AtomicBool,
-    /// It is the last one: nothing is executed after it.
+    /// Nothing is executed behind this moment.
     pub is_last: bool,
 }
 

@@ -17,8 +17,8 @@
 //! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
 //!    and tell of the memory ([`Held::next`]). That is so of writes that were done in the step in which the
 //!    log failed, too, whose record nobody takes any more (`Recorder::end_following`).
-//! 4. An answer to a read that is to be believed without clocks waits for a question to the cluster's register
-//!    that began behind the request, too, and holds up nobody else's ([`Held::next`]).
+//! 4. An answer to a read that is to be believed without clocks waits for a question to the cluster's
+//!    register that began behind the request, too, and holds up nobody else's ([`Held::next`]).
 //! 5. Where all answers are durable, readers of the memory are told what is on the disk before an answer is
 //!    sent that says so ([`Held::look_at_disk`]).
 
@@ -331,6 +331,26 @@ mod tests {
         Logged { alone, control, log, reader }
     }
 
+    /// A shard with replicas, which say through this control what they have, and the memory of its stream.
+    fn replicated(control: LogControl) -> (Logged, StreamMemory) {
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let log = control.shard(alone.shard.end());
+        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
+        alone.shard.replicate(log.clone(), memory.clone(), false);
+        (Logged { alone, control, log, reader: None }, memory)
+    }
+
+    /// A page whose first word is the term in force, and whose second one says for how long; and a shard with
+    /// replicas whose answers count at once in that term.
+    fn leased() -> (Span, Logged, StreamMemory) {
+        let page = Span::private(64);
+        page.words().store(0, 7);
+        let control = LogControl::fenced(LeasedTerm::new(page.word(0), page.word(1)), 7);
+        control.set_counts_at_once(true);
+        let (of, memory) = replicated(control);
+        (page, of, memory)
+    }
+
     impl Logged {
         /// So many records are on the disk.
         fn set_durable(&self, record: u64) {
@@ -378,15 +398,7 @@ mod tests {
     /// nothing does once another server has taken over, whose word that is.
     #[test]
     fn answers_wait_for_replicas_and_end_with_the_term() {
-        let word = Span::private(64);
-        word.words().store(0, 7);
-        let control = LogControl::fenced(LeasedTerm::new(word.word(0), word.word(1)), 7);
-        control.set_counts_at_once(true);
-        let mut alone = Harness::new(1, &Mailboxes::default());
-        let log = control.shard(alone.shard.end());
-        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
-        alone.shard.replicate(log.clone(), memory.clone(), false);
-        let mut of = Logged { alone, control, log, reader: None };
+        let (page, mut of, memory) = leased();
         assert_eq!(of.ask(put()), Some(Status::Ok), "nobody has to have it");
         let (hold, before) = of.alone.shard.hold();
         assert_eq!(of.ask(put()), Some(Status::Ok));
@@ -403,17 +415,17 @@ mod tests {
         assert_eq!(of.answer(), Some(Status::Ok));
 
         // Nothing is answered while the lease is over, and all when it is renewed.
-        word.words().publish(1, LeasedTerm::OVER);
+        page.words().publish(1, LeasedTerm::OVER);
         assert_eq!(of.ask(put()), None);
         of.set_all_durable();
         of.alone.step();
         assert_eq!(of.answer(), None);
-        word.words().publish(1, u64::MAX);
+        page.words().publish(1, u64::MAX);
         of.alone.step();
         assert_eq!(of.answer(), Some(Status::Ok));
 
         of.control.set_counts_at_once(true);
-        word.words().publish(0, 8);
+        page.words().publish(0, 8);
         assert_eq!(of.ask(put()), None, "another server has taken over");
         of.set_all_durable();
         of.alone.step();
@@ -424,19 +436,11 @@ mod tests {
     /// nobody. Without a lease there is nothing to be asked.
     #[test]
     fn strict_reads_wait_for_a_question_that_begins_behind_them() {
-        let word = Span::private(64);
-        word.words().store(0, 7);
-        let control = LogControl::fenced(LeasedTerm::new(word.word(0), word.word(1)), 7);
-        control.set_counts_at_once(true);
-        let mut alone = Harness::new(1, &Mailboxes::default());
-        let log = control.shard(alone.shard.end());
-        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
-        alone.shard.replicate(log.clone(), memory, false);
-        let mut of = Logged { alone, control, log, reader: None };
+        let (page, mut of, _) = leased();
         let strict = || RequestHead { durable: true, ..get() };
         assert_eq!(of.ask(strict()), Some(Status::Absent), "the term is in force without a lease");
 
-        word.words().publish(1, u64::MAX);
+        page.words().publish(1, u64::MAX);
         assert_eq!(of.ask(get()), Some(Status::Absent), "the lease is believed");
         assert_eq!(of.ask(strict()), None);
         let (first, waits) = of.control.begin_question();
@@ -448,12 +452,12 @@ mod tests {
         assert_eq!((of.answer(), of.answer()), (Some(Status::Absent), None));
         let (second, waits) = of.control.begin_question();
         assert!(waits && !of.control.wants_question());
-        word.words().publish(1, LeasedTerm::OVER);
+        page.words().publish(1, LeasedTerm::OVER);
         assert_eq!(of.ask(put()), None, "the lease is over");
         of.control.confirm(second);
         of.alone.step();
         assert_eq!(of.answer(), None);
-        word.words().publish(1, u64::MAX);
+        page.words().publish(1, u64::MAX);
         of.alone.step();
         assert_eq!((of.answer(), of.answer(), of.answer()), (Some(Status::Absent), Some(Status::Ok), None));
         assert_eq!(of.control.begin_question(), (second + 1, false), "nobody waits any more");
@@ -462,11 +466,7 @@ mod tests {
     /// A log on a disk and replicas in memory are two things.
     #[test]
     fn replicas_are_no_disk() {
-        let (control, mut alone) = (LogControl::new(), Harness::new(1, &Mailboxes::default()));
-        let log = control.shard(alone.shard.end());
-        let memory = StreamMemory { words: Span::private(1 << 20), head: Span::private(64) };
-        alone.shard.replicate(log.clone(), memory, false);
-        let mut of = Logged { alone, control, log, reader: None };
+        let (mut of, _) = replicated(LogControl::new());
         assert_eq!(of.ask(RequestHead { durable: true, ..put() }), Some(Status::NoLog));
     }
 

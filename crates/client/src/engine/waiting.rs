@@ -258,7 +258,8 @@ impl Engine {
         }
         mark!("session went on over another connection");
         self.connection.setup = setup;
-        // That to the primary is as good as before, where the server is not the primary itself by now.
+        // The connection to the primary is as good as before, where the server is not the primary itself by
+        // now.
         if let Some(primary) = self.transport.fabric.part_primary().filter(|_| transport.is_on_mirror()) {
             transport.fabric.join_primary(primary)?;
         }

@@ -100,8 +100,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         }
     }
 
-    /// After another connection to the server, which is a mirror now: who was asked as the primary is the next
-    /// primary, to which there is no connection as yet.
+    /// After another connection to the server, which is a mirror now: who was asked as the primary is the
+    /// next primary, to which there is no connection as yet.
     pub(super) fn begin_at_mirror(&mut self, mut mirror: Box<Mirror>, mut stations: Vec<ShardState>) {
         // What a session counts goes on where the count stood; the rest is made anew with the connection.
         for (shard, station) in self.shards.iter_mut().zip(&mut stations) {

@@ -221,8 +221,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         true
     }
 
-    /// Goes on over another connection to the same server, where what was not answered is to be asked again. A
-    /// node of a cluster may be a mirror now that was the primary, or the reverse.
+    /// Goes on over another connection to the same server, where what was not answered is to be asked again.
+    /// A node of a cluster may be a mirror now that was the primary, or the reverse.
     pub fn resume_on(&mut self, mut other: Transport<F>) {
         other.inherit(self);
         let count = self.shards.len();

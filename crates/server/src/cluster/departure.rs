@@ -8,7 +8,7 @@
 //!
 //! 1. A successor goes on as one does whose primary has died: nothing is different but that nobody has to
 //!    suspect anything. So a handover loses nothing, wherever either of both ends meanwhile.
-//! 2. Whoever was named and does not go on within some time is named no more ([`Handover`]).
+//! 2. A successor that does not go on within some time is named no more ([`Handover`]).
 //! 3. A node that was told by a signal ends at the latest after some time. One that was told by the view ends
 //!    when another one has what it has, and not before.
 

@@ -65,7 +65,7 @@ pub(crate) use status::NodeStatus;
 
 /// Between two looks at the view and at the primary.
 const ROUND: Duration = Duration::from_millis(5);
-/// The same while one primary follows another, for which writes wait.
+/// Between two looks while one primary follows another, for which writes wait.
 const ROUND_OF_CHANGE: Duration = Duration::from_millis(1);
 /// For how long behind the moment in which another primary was seen.
 const CHANGES_WITHIN: Duration = Duration::from_millis(20);
@@ -462,9 +462,7 @@ impl Node {
             return Ok(known);
         }
         *asked_ns = Some(hosts::now_ns());
-        let Some(control) = control.filter(|_| self.role() == NodeRole::Primary) else {
-            return self.membership().look();
-        };
+        let Some(control) = control else { return self.membership().look() };
         let (view, renewed) = Lease::renew((self.membership(), control), length_ns, hosts::now_ns)?;
         if let Some(Renewal { lease, is_awaited }) = renewed {
             let was_over = !shared.authority.counts();

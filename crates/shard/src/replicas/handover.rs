@@ -1,7 +1,7 @@
 //! How a primary has another member go on in its place: it names a successor in the view, and is deposed by
 //! that one.
 //!
-//! Whoever was named and does not go on within some time is named no more.
+//! A successor that does not go on within some time is named no more.
 
 use kelix_register::{Membership, View};
 use kelix_types::{Result, mark};
@@ -61,25 +61,15 @@ impl Handover {
 
 #[cfg(test)]
 mod tests {
-    use kelix_register::{Member, MemoryRegister, Register};
-
     use super::*;
+    use crate::replicas::harness::{OWN, member, registered};
 
     #[test]
     fn a_successor_is_named_while_it_is_wanted_and_forgotten_when_it_does_not_go_on() {
-        let member = |boot: u64| Member {
-            node: boot.to_string(),
-            boot,
-            pid: 1,
-            address: "host:1".into(),
-            offer: None,
-        };
-        let mut register = MemoryRegister::default();
-        let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
-        let mut first = View { proposal: 1, ..View::first(5, 2, member(9)) };
-        first.members.extend([member(7), member(8)]);
+        let mut first = View { proposal: 1, ..View::first(5, 2, member("a", OWN)) };
+        first.members.extend([member("b", 7), member("c", 8)]);
         first.in_sync.extend([7, 8]);
-        register.swap(0, &first).unwrap();
+        let (_, membership) = registered(&first);
         let mut handover = Handover::default();
         let mut look = |now_ns, hands_over, lives: &[u64]| {
             let view = membership.look().unwrap().unwrap();

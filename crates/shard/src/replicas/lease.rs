@@ -50,7 +50,7 @@ impl Lease {
         Ok((view, is_primary.then_some(lease)))
     }
 
-    /// The same of a server, at whose shards answers may wait for a question.
+    /// Asks as [`Lease::ask`] does, for a server at whose shards answers may wait for a question.
     pub fn renew(
         (membership, control): (&Membership, &LogControl),
         length_ns: u64,
@@ -141,24 +141,18 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use kelix_register::{Member, MemoryRegister, Register, Swapped};
+    use kelix_register::{MemoryRegister, Register, Swapped};
 
     use super::*;
+    use crate::replicas::harness::{OWN, member, registered};
 
     const LENGTH_NS: u64 = 1_000;
 
-    fn member(node: &str, boot: u64) -> Member {
-        Member { node: node.into(), boot, pid: 1, address: "host:1".into(), offer: None }
-    }
-
     /// A register in which this member is primary, and the member 7 was before.
     fn chosen() -> (MemoryRegister, Membership) {
-        let mut register = MemoryRegister::default();
-        let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
-        let mut view = View { proposal: 1, ..View::first(5, 2, member("a", membership.boot)) };
+        let mut view = View { proposal: 1, ..View::first(5, 2, member("a", OWN)) };
         view.members.push(member("b", 7));
-        assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
-        (register, membership)
+        registered(&view)
     }
 
     fn change(register: &mut MemoryRegister, change: impl FnOnce(&mut View)) {

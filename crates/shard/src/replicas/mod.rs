@@ -31,3 +31,24 @@ pub use placing::{PlacedEnd, Placing, counts};
 pub use promotion::{Look, Looked, Promoted, Silence, look_after, promote, void};
 pub use recovery::{Absence, Keep, Keeping, Offered, attach, choose_copy, offer};
 pub use replication::{Noted, Primary, ReplicaReport, Replication, Resumption, counts_at_first};
+
+#[cfg(test)]
+mod harness {
+    use kelix_register::{Member, Membership, MemoryRegister, Register, Swapped, View};
+
+    /// The member of whoever looks at a register of a test.
+    pub const OWN: u64 = 9;
+
+    /// A member that is an instance of a node.
+    pub fn member(node: &str, boot: u64) -> Member {
+        Member { node: node.into(), boot, pid: 1, address: "host:1".into(), offer: None }
+    }
+
+    /// A register with its first view, and the membership of [`OWN`].
+    pub fn registered(first: &View) -> (MemoryRegister, Membership) {
+        let mut register = MemoryRegister::default();
+        let membership = Membership::new(Box::new(register.clone()), || Ok(OWN)).unwrap();
+        assert_eq!(register.swap(0, first).unwrap(), Swapped::Done);
+        (register, membership)
+    }
+}

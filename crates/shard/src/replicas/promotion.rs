@@ -83,7 +83,7 @@ pub fn look_after(
     follow: impl FnOnce() -> Result<bool>,
 ) -> Result<Looked> {
     match look_at_primary(of, look, lives, follow)? {
-        // Whoever goes on in the primary's place goes on with the log, too.
+        // A successor goes on with the log, too.
         Looked::Well if look.has_log_failed => {
             mark!("log of a replica failed");
             Ok(Looked::Lost)
@@ -202,26 +202,22 @@ mod tests {
     use std::cell::Cell;
 
     use kelix_image::Span;
-    use kelix_register::{Member, MemoryRegister, Register, Swapped};
+    use kelix_register::{MemoryRegister, Register, Swapped};
 
     use super::*;
+    use crate::replicas::harness::{OWN, member, registered};
     use crate::replicas::outwait;
 
-    const OWN: u64 = 9;
     const PRIMARY: u64 = 7;
     const SUSPECT_NS: u64 = 800;
     const LENGTH_NS: u64 = 1_000;
 
     /// A replica in sync, and the view of which it knows.
     fn replica() -> (MemoryRegister, Membership, View) {
-        let member =
-            |boot: u64| Member { node: boot.to_string(), boot, pid: 1, address: "a:1".into(), offer: None };
-        let mut register = MemoryRegister::default();
-        let membership = Membership::new(Box::new(register.clone()), || Ok(OWN)).unwrap();
-        let mut view = View { proposal: 1, ..View::first(5, 2, member(PRIMARY)) };
-        view.members.push(member(OWN));
+        let mut view = View { proposal: 1, ..View::first(5, 2, member("a", PRIMARY)) };
+        view.members.push(member("b", OWN));
         view.in_sync.push(OWN);
-        assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
+        let (register, membership) = registered(&view);
         (register, membership, view)
     }
 
@@ -287,7 +283,7 @@ mod tests {
         page.words().store(0, 40);
         let chosen = membership.succeed(&view, 0).unwrap().unwrap();
         let mut later = View { primary: 8, in_sync: vec![8], term: 4, ..chosen.next(11) };
-        later.members.push(Member { node: "8".into(), boot: 8, ..later.members[0].clone() });
+        later.members.push(member("c", 8));
         assert_eq!(register.swap(chosen.number, &later).unwrap(), Swapped::Done);
         page.words().store(0, 42);
         let late = void(&membership, &page.word(0), 40, || panic!("the register answers"));

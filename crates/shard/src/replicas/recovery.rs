@@ -115,23 +115,18 @@ pub fn offer(
 
 #[cfg(test)]
 mod tests {
-    use kelix_register::{MemoryRegister, Register};
+    use kelix_register::Register;
     use kelix_types::{Error, ErrorKind};
 
     use super::*;
-
-    fn member(node: &str, boot: u64) -> Member {
-        Member { node: node.into(), boot, pid: 1, address: "host:1".into(), offer: None }
-    }
+    use crate::replicas::harness::{OWN, member, registered};
 
     /// An operator who chooses a node out of those that wait is heard, though these try on to find a primary.
     #[test]
     fn what_is_offered_stands_until_a_primary_is_there() {
-        let mut register = MemoryRegister::default();
         let first = View { durable: Durable::Commit, proposal: 1, ..View::first(5, 2, member("a", 7)) };
-        register.swap(0, &first).unwrap();
-        let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
-        let own = member("b", membership.boot);
+        let (mut register, membership) = registered(&first);
+        let own = member("b", OWN);
         let lost = || -> Result<()> { Err(Error::new(ErrorKind::Unavailable, "attach", "nobody is there")) };
         attach(&membership, &own, lost).unwrap_err();
         assert_eq!(register.read().unwrap().unwrap().member(9), Some(&own), "it is named before it attaches");
@@ -153,10 +148,8 @@ mod tests {
     /// A disk is as good as a replica in sync, if its instance was; and a replica that lives is waited for.
     #[test]
     fn whoever_was_in_sync_goes_on_after_a_while() {
-        let mut register = MemoryRegister::default();
         let first = View { durable: Durable::Commit, proposal: 1, ..View::first(5, 2, member("a", 7)) };
-        register.swap(0, &first).unwrap();
-        let membership = Membership::new(Box::new(register.clone()), || Ok(9)).unwrap();
+        let (_, membership) = registered(&first);
         let goes_on = |of, have_ended, time_ns| {
             let absence = Absence { have_ended, time_ns, patience_ns: 10 };
             let offered = offer(&membership, &member("a", 9), Offer { of, records: 4 }, absence);

@@ -561,12 +561,12 @@ fn of_feed(required: &mut [Replica], (boot, namespace): (u64, usize), feed: u64)
 mod tests {
     use std::cell::Cell;
 
-    use kelix_register::{Member, MemoryRegister, Register, Swapped};
+    use kelix_register::{MemoryRegister, Register, Swapped};
     use kelix_types::{Error, ErrorKind, Result};
 
     use super::*;
+    use crate::replicas::harness::{OWN, member};
 
-    const OWN: u64 = 9;
     const LEFT: u64 = 7;
     const RIGHT: u64 = 8;
     const TRIES_NS: u64 = 100;
@@ -668,18 +668,11 @@ mod tests {
 
         /// One that was just chosen, with these others in the view, and has records up to this end.
         fn chosen(others: &[u64], end: Committed) -> (Alone, Replication) {
-            let member = |boot: u64| Member {
-                node: boot.to_string(),
-                boot,
-                pid: 1,
-                address: "a:1".into(),
-                offer: None,
-            };
             let (mut register, answers) = (MemoryRegister::default(), Arc::new(AtomicU64::new(u64::MAX)));
             let failing = Failing { register: register.clone(), answers: answers.clone() };
             let membership = Arc::new(Membership::new(Box::new(failing), || Ok(OWN)).unwrap());
-            let mut view = View { proposal: 1, ..View::first(5, 2, member(OWN)) };
-            view.members.extend([member(LEFT), member(RIGHT)]);
+            let mut view = View { proposal: 1, ..View::first(5, 2, member("a", OWN)) };
+            view.members.extend([member("b", LEFT), member("c", RIGHT)]);
             view.in_sync.extend(others);
             assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
             membership.look().unwrap();
