@@ -3,6 +3,7 @@
 //!
 //! `KELIX_TEST_FAILOVERS=N` says how often a primary is killed or stopped; `KELIX_TEST_SEED` chooses the moments.
 
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -81,7 +82,7 @@ fn depart(options: &[&str]) {
             0 => cluster.order(&["handover"]),
             1 => cluster.order(&["handover", "--to", &((primary + 1) % 3).to_string()]),
             2 => cluster.leave(primary),
-            _ => cluster.terminate(primary),
+            _ => assert!(cluster.terminate(primary).success()),
         }
         assert_ne!(cluster.primary(), primary);
         assert!(cluster.view().term > before.term);
@@ -90,9 +91,9 @@ fn depart(options: &[&str]) {
             let replica = (0..3).find(|node| *node != primary && *node != cluster.primary()).unwrap();
             let term = cluster.view().term;
             if round == 2 {
-                cluster.leave(replica)
+                cluster.leave(replica);
             } else {
-                cluster.terminate(replica)
+                assert!(cluster.terminate(replica).success());
             }
             assert_eq!((cluster.view().in_sync.len(), cluster.view().term), (1, term));
             writers.until_more(100);
@@ -115,6 +116,28 @@ fn nodes_hand_over_and_leave_that_are_sent_what_counts() {
     depart(&["--fabric", "tcp"]);
 }
 
+/// A node that was deposed executes its program anew, at any moment of which a service manager may end it.
+#[test]
+fn a_node_that_begins_anew_hears_that_it_is_to_end() {
+    let _watchdog = watchdog("nodes that begin anew are ended");
+    let seed = seeds(1)[0];
+    println!("KELIX_TEST_SEED={seed}");
+    let mut random = Random(seed);
+    let mut cluster = Cluster::start(2, &["--shards", "1"]);
+    for _ in 0..20 {
+        let primary = cluster.primary();
+        let mut order = cluster.kelix(&["cluster", "handover"]).spawn().unwrap();
+        cluster.until_other_primary(primary);
+        std::thread::sleep(Duration::from_micros(random.below(12_000)));
+        // Before the program has begun a signal ends it without a word.
+        let status = cluster.terminate(primary);
+        assert!(status.success() || status.signal() == Some(15), "{status}");
+        assert!(order.wait().unwrap().success());
+        cluster.begin(primary);
+        cluster.until_in_sync(2);
+    }
+}
+
 /// The last node that has the data leaves by a signal only, which says what is meant.
 #[test]
 fn the_last_node_in_sync_does_not_leave_by_order() {
@@ -126,7 +149,7 @@ fn the_last_node_in_sync_does_not_leave_by_order() {
     let done = cluster.kelix(&["cluster", "handover"]).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(!done.status.success() && said.contains("no other node is in sync"), "{said}");
-    cluster.terminate(0);
+    assert!(cluster.terminate(0).success());
 }
 
 /// With fewer in sync than are wanted nothing is written that would be in too few memories, and what was under

@@ -374,7 +374,7 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
     let nodes: Vec<String> = (1..=args.local).map(|node| node.to_string()).collect();
     let mut started = Vec::new();
     for node in &nodes {
-        if cluster.living(node).is_none() && !cluster.directory.begins_anew(node) {
+        if !cluster.directory.runs(node) {
             started.push((node, spawn(cluster, node, (args, memory, context.fabric), durable)?));
         }
     }
@@ -734,7 +734,7 @@ fn stop(context: &Context, cluster: &Place) -> Result<(), Failure> {
         // A process that stands still hears of nothing.
         send(pid, Signal::TERM)?;
         send(pid, Signal::CONT)?;
-        while cluster.living(node).is_some_and(|(now, _)| now == pid) {
+        while cluster.directory.runs(node) {
             if began.elapsed() > ENDS_WITHIN {
                 return Err(failed("stop cluster", format!("node {node}, process {pid}, does not end")));
             }

@@ -17,7 +17,7 @@ use kelix_server::{
 };
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
-use signal_hook::flag::register_conditional_shutdown;
+use signal_hook::flag::{register, register_conditional_shutdown};
 use tracing::info;
 
 use crate::cluster::named;
@@ -58,17 +58,19 @@ pub(crate) fn run(
     log: &LogArgs,
 ) -> Result<(), Failure> {
     let directory = ClusterDirectory::of(&named(context))?;
+    // A node that waits for its primary, copies or begins anew has nothing that would have to be ended in good
+    // order.
+    let (is_alone, is_told) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    for signal in TERM_SIGNALS {
+        register_conditional_shutdown(*signal, 0, is_alone.clone())
+            .and_then(|_| register(*signal, is_told.clone()))
+            .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
+    }
     let signals = watch_signals("serve", &[SIGHUP])?;
     let log = Log::begin(log)?;
     end_on_panic();
     let manager = Manager::of_environment();
     kelix_server::prepare_process();
-    // A node that waits for its primary, or copies, has nothing that would have to be ended in good order.
-    let is_alone = Arc::new(AtomicBool::new(true));
-    for signal in TERM_SIGNALS {
-        register_conditional_shutdown(*signal, 0, is_alone.clone())
-            .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
-    }
     let fabric = match context.fabric {
         _ if hosts.is_some() => {
             feed_fabric(context, "--fabric shm: nodes on several hosts follow over verbs or tcp")?
@@ -113,6 +115,13 @@ pub(crate) fn run(
             Ok(())
         }
         NodeEnded::BeginsAnew => {
+            // The program that is executed hears nothing of a signal that this one was sent: from here on one ends
+            // the process at once.
+            is_alone.store(true, Ordering::SeqCst);
+            if is_told.load(Ordering::SeqCst) {
+                running.stopper().stop();
+                return Ok(());
+            }
             info!(node, "this node begins anew");
             let mut words = std::env::args_os();
             let mut again = Command::new("/proc/self/exe");

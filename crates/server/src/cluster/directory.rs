@@ -25,6 +25,9 @@ const NODE_BYTES_MAX: usize = 32;
 /// Characters of a token.
 const TOKEN_CHARACTERS: usize = 32;
 
+/// Bytes of a command line that are looked through for the name of a node.
+const COMMAND_LINE_BYTES: usize = 64 << 10;
+
 /// The directory of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterDirectory(pub PathBuf);
@@ -99,8 +102,9 @@ impl ClusterDirectory {
         match Lock::try_lock(&path).map_err(|source| system("lock", &path, source))? {
             Lock::Held(file) => {
                 let text = format!("{} {boot:016x}\n", std::process::id());
-                file.set_len(0)
-                    .and_then(|()| file.write_all_at(text.as_bytes(), 0))
+                // At no moment does it name nobody: whoever reads takes the first two words.
+                file.write_all_at(text.as_bytes(), 0)
+                    .and_then(|()| file.set_len(text.len() as u64))
                     .map_err(|source| system("write", &path, source))?;
                 Ok(file)
             }
@@ -132,9 +136,22 @@ impl ClusterDirectory {
         let Some(pid) = text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()) else {
             return false;
         };
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        // In one piece: between two the process may execute another program.
+        let mut line = vec![0; COMMAND_LINE_BYTES];
+        let read = File::open(format!("/proc/{pid}/cmdline")).and_then(|mut file| file.read(&mut line));
+        line.truncate(read.unwrap_or(0));
+        if line.is_empty() {
+            // A process has no command line while it executes a program, but has the program. One that has ended,
+            // and was not waited for, has neither.
+            return fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+        }
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         words.windows(2).any(|pair| pair == [b"--node", name.as_bytes()])
+    }
+
+    /// Whether a node has a process, be it that this begins anew.
+    pub fn runs(&self, name: &str) -> bool {
+        self.living(name).is_some() || self.begins_anew(name)
     }
 
     /// Whether the process of a member has not ended.
@@ -186,10 +203,10 @@ impl ClusterDirectory {
         Ok(word)
     }
 
-    /// Forgets a cluster none of whose nodes lives, so that another one can begin. What it had in memory is
-    /// gone with its nodes. `false`: a node lives.
+    /// Forgets a cluster none of whose nodes runs, so that another one can begin. What it had in memory is
+    /// gone with its nodes. `false`: a node runs.
     pub fn forget(&self) -> Result<bool> {
-        if self.nodes().iter().any(|node| self.living(node).is_some()) {
+        if self.nodes().iter().any(|node| self.runs(node)) {
             return Ok(false);
         }
         let path = self.register_path();
@@ -210,4 +227,40 @@ fn check_name(what: &str, name: &str) -> Result<()> {
     }
     let context = format!("{name:?} is no name of a {what}: 1 to {NODE_BYTES_MAX} letters, digits, - and _");
     Err(Error::new(ErrorKind::InvalidArgument, "join cluster", context))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    struct Ended(Child, PathBuf);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+            let _ = fs::remove_dir_all(&self.1);
+        }
+    }
+
+    #[test]
+    fn a_node_that_executes_its_program_anew_runs_all_the_time() {
+        let cluster =
+            ClusterDirectory(std::env::temp_dir().join(format!("kelix-anew-{}", std::process::id())));
+        fs::create_dir_all(cluster.node("7")).unwrap();
+        let script = cluster.0.join("anew");
+        fs::write(&script, "exec /bin/sh \"$0\" \"$@\"").unwrap();
+        let child = Command::new("/bin/sh").arg(&script).args(["--node", "7"]).spawn().unwrap();
+        let mut child = Ended(child, cluster.0.clone());
+        fs::write(cluster.node("7").join("lock"), format!("{} 1\n", child.0.id())).unwrap();
+        let silent = (0..100_000).filter(|_| !cluster.runs("7")).count();
+        assert_eq!(silent, 0, "looks that find no process");
+        child.0.kill().unwrap();
+        while fs::read_link(format!("/proc/{}/exe", child.0.id())).is_ok() {
+            std::thread::yield_now();
+        }
+        assert!(!cluster.runs("7"), "a process that nobody has waited for runs no more");
+    }
 }
