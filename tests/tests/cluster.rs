@@ -124,11 +124,11 @@ fn a_node_that_begins_anew_hears_that_it_is_to_end() {
     println!("KELIX_TEST_SEED={seed}");
     let mut random = Random(seed);
     let mut cluster = Cluster::start(2, &["--shards", "1"]);
-    for _ in 0..20 {
+    for _ in 0..100 {
         let primary = cluster.primary();
         let mut order = cluster.kelix(&["cluster", "handover"]).spawn().unwrap();
         cluster.until_other_primary(primary);
-        std::thread::sleep(Duration::from_micros(random.below(12_000)));
+        std::thread::sleep(Duration::from_micros(random.below(3_000)));
         // Before the program has begun a signal ends it without a word.
         let status = cluster.terminate(primary);
         assert!(status.success() || status.signal() == Some(15), "{status}");
