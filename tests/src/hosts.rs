@@ -74,7 +74,8 @@ impl Hosts {
         hosts
     }
 
-    fn token_file(&self) -> String {
+    /// A file with the word by which whoever comes over TCP is known.
+    pub fn token_file(&self) -> String {
         self.token.path().join("token").display().to_string()
     }
 

@@ -12,7 +12,7 @@ use kelix::{Effect, ErrorKind, NewItem, Scan, SessionOptions, TableKind};
 use kelix_tests::cluster::Cluster;
 use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::ledger::{Ledger, Tables};
-use kelix_tests::{Random, Watchdog, seeds, until, value, watchdog};
+use kelix_tests::{Random, Watchdog, seeds, until, until_told, value, watchdog};
 
 fn failovers() -> usize {
     std::env::var("KELIX_TEST_FAILOVERS").map_or(6, |text| text.parse().expect("a number"))
@@ -226,6 +226,45 @@ fn too_few_in_sync_take_no_writes() {
 #[test]
 fn too_few_that_were_sent_what_counts_take_no_writes() {
     want_two(&["--fabric", "tcp"]);
+}
+
+/// How far nodes are is told, of a primary that stands still that nobody knows.
+#[test]
+fn status_tells_how_far_each_node_is() {
+    const PUT: u64 = 200;
+    let _watchdog = watchdog("status tells how far nodes are");
+    let mut cluster = Cluster::start(3, &["--suspect", "30s"]);
+    let status = |cluster: &Cluster| -> serde_json::Value {
+        let said = cluster.kelix(&["cluster", "status", "--json"]).output().unwrap();
+        assert!(said.status.success());
+        serde_json::from_slice(&said.stdout).unwrap()
+    };
+    let mut session = cluster.session();
+    let table = session.create_table("items").unwrap();
+    (0..PUT).for_each(|key| assert!(session.put(table, &key.to_le_bytes(), b"value").is_ok()));
+    let said = std::cell::RefCell::default();
+    until_told(
+        Duration::from_secs(30),
+        || format!("all have what was put: {}", said.borrow()),
+        || {
+            let told = status(&cluster);
+            let nodes = told["nodes"].as_array().unwrap();
+            let end = nodes[0]["record"].as_u64().unwrap_or(0);
+            let is_there = nodes.iter().all(|node| {
+                let is_behind = node["role"] != "primary" && node["lag_records"] != 0;
+                node["record"] == end && !is_behind && node["lag_ms"].is_null()
+            });
+            *said.borrow_mut() = told.clone();
+            nodes.len() == 3 && end >= PUT && is_there
+        },
+    );
+    let primary = cluster.primary();
+    cluster.node(primary).stop_still();
+    let told = status(&cluster);
+    cluster.node(primary).go_on();
+    let nodes = told["nodes"].as_array().unwrap();
+    assert!(nodes.iter().all(|node| node["record"].is_null() && node["pid"].is_u64()), "{told}");
+    session.put(table, b"behind", b"value").unwrap();
 }
 
 /// A node that would accept writes with fewer in sync than the others is told so.

@@ -212,8 +212,8 @@ fn a_handover_between_hosts_does_not_wait_for_the_lease() {
     hosts.order(&["leave", &primary.to_string()]);
     hosts.until_ended(primary);
     writers.until_more(100);
-    let said = hosts.order(&["status"]);
-    assert!(said.contains("2 nodes in sync"), "{said}");
+    let said = hosts.order(&["status", "--token-file", &hosts.token_file()]);
+    assert!(said.contains("2 nodes in sync, lease of"), "{said}");
     counting.end();
     verify(&hosts, &mut writers.end(), "after handovers");
 }

@@ -1,5 +1,7 @@
 //! `kelix cluster`: several nodes that hold the same, on this host.
 
+mod status;
+
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,11 +18,10 @@ use kelix_register::{
 use kelix_server::ClusterDirectory;
 use kelix_types::limits::SHARDS_MAX;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::columns::{Column, Form, label, table};
+use self::status::status;
 use crate::context::{Context, plural, say};
-use crate::ending::Ending;
 use crate::serve::DurableArgument;
 use crate::units::{parse_lag, parse_size, within};
 use crate::{Exit, Failure};
@@ -42,8 +43,6 @@ const ANEW_WITHIN: Duration = Duration::from_secs(2);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// Between two looks at the view.
 const LOOK_EACH: Duration = Duration::from_millis(20);
-/// Between two pictures of `status --watch`.
-const WATCH_EACH: Duration = Duration::from_millis(500);
 /// Bytes of a node's log that are shown when it cannot begin.
 const TAIL_BYTES: u64 = 2000;
 
@@ -70,6 +69,10 @@ Examples:
   kelix get --cluster local people prof001")]
     Start(StartArgs),
     /// Say what the nodes are doing
+    ///
+    /// Of each node its role, the last record that it has applied of those in the primary's streams, and how far
+    /// it is behind, by the primary's statistics; a primary that stands still tells none. On several hosts the
+    /// primary is asked over TCP, if --token-file is given or the cluster needs none.
     #[command(after_long_help = "\
 Examples:
   kelix cluster status
@@ -405,95 +408,12 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
     status(context, cluster, false)
 }
 
-/// What there is to say of the nodes.
-fn describe(cluster: &Place, view: &View) -> Value {
-    let mut names = cluster.nodes();
-    names.extend(view.members.iter().map(|member| member.node.clone()));
-    names.sort();
-    names.dedup();
-    let nodes: Vec<Value> = names
-        .iter()
-        .map(|node| {
-            let living = cluster.living(node);
-            let member = view.members.iter().rev().find(|member| match living {
-                Some((_, boot)) => member.boot == boot,
-                None => member.node == *node,
-            });
-            let boot = member.map_or(0, |member| member.boot);
-            let role = match () {
-                () if living.is_none() => "ended",
-                () if view.primary == boot => "primary",
-                () if view.leaving.contains(&boot) => "leaving",
-                () if view.is_in_sync(boot) => "in sync",
-                () if member.is_some_and(|member| view.waiting(member).is_some()) => "waiting",
-                () => "copying",
-            };
-            json!({
-                "node": node,
-                "role": role,
-                "pid": living.map(|(pid, _)| pid),
-                "address": member.filter(|_| living.is_some()).map(|member| &member.address),
-            })
-        })
-        .collect();
-    json!({
-        "cluster": cluster.name,
-        "directory": cluster.directory.0.display().to_string(),
-        "run_directory": cluster.directory.run().display().to_string(),
-        "view": view.number,
-        "term": view.term,
-        "in_sync": view.in_sync.len(),
-        "min_in_sync": view.min_in_sync,
-        "durable": view.durable.name(),
-        "nodes": nodes,
-    })
-}
-
-const fn text(title: &'static str, pointer: &'static str) -> Column {
-    Column { form: Form::Text, ..label(title, pointer) }
-}
-
-const COLUMNS: [Column; 4] =
-    [text("node", "/node"), text("role", "/role"), label("pid", "/pid"), text("address", "/address")];
-
-fn words(described: &Value) -> String {
-    let nodes = described["nodes"].as_array().map_or(&[][..], Vec::as_slice);
-    let in_sync = described["in_sync"].as_u64().unwrap_or(0);
-    let name = described["cluster"].as_str().unwrap_or_default();
-    let min = described["min_in_sync"].as_u64().filter(|min| *min > in_sync);
-    let refuses = min.map_or(String::new(), |min| format!(", {min} wanted: no writes are accepted"));
-    let title =
-        format!("cluster {name}, view {}: {} in sync{refuses}", described["view"], plural(in_sync, "node"));
-    table(&title, &COLUMNS, nodes)
-}
-
 fn view_of(cluster: &Place) -> Result<View, Failure> {
     cluster.view()?.ok_or_else(|| {
         let context =
             format!("there is no cluster {}; start one: kelix cluster start --local 3", cluster.name);
         Failure::new(Exit::NotThere, "look at cluster", context)
     })
-}
-
-fn status(context: &Context, cluster: &Place, watch: bool) -> Result<(), Failure> {
-    let ending = watch.then(|| Ending::watch("look at cluster")).transpose()?;
-    let mut before = Value::Null;
-    loop {
-        let described = describe(cluster, &view_of(cluster)?);
-        if described != before {
-            match context.json {
-                true if watch => writeln!(std::io::stdout(), "{described}")?,
-                true => context.print_json(&described)?,
-                false => write!(std::io::stdout(), "{}", words(&described))?,
-            }
-            std::io::stdout().flush()?;
-        }
-        before = described;
-        match &ending {
-            Some(ending) if !ending.wait(WATCH_EACH) => {}
-            _ => return Ok(()),
-        }
-    }
 }
 
 fn send(pid: u32, signal: Signal) -> Result<(), Failure> {

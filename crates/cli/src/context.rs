@@ -70,24 +70,22 @@ impl Context {
     }
 
     fn connect(&self) -> Result<Client, Failure> {
-        let credentials = match self.trust.credentials() {
-            // Credentials matter only if the directory is a mirror's, which is not known yet.
-            Err(_) if self.is_by_directory() => Credentials::default(),
-            credentials => credentials?,
-        };
-        let credentials = credentials.namespace(self.namespace.clone());
         let SessionOptions { timeout, retry_for, .. } = self.options();
-        Ok(Client::connect_within(
-            &self.address,
-            credentials,
-            ConnectOptions::default().timeout(timeout).retry_for(retry_for.unwrap_or_default()),
-        )?)
+        let options = ConnectOptions::default().timeout(timeout).retry_for(retry_for.unwrap_or_default());
+        self.connect_to(&self.address, options)
     }
 
-    /// Whether the server is reached in shared memory, where nobody asks for credentials.
-    fn is_by_directory(&self) -> bool {
-        let is_directory = matches!(self.address, Address::Directory(_));
-        is_directory && matches!(self.fabric, None | Some(FabricChoice::Shm))
+    /// Connects to some server.
+    pub fn connect_to(&self, address: &Address, options: ConnectOptions) -> Result<Client, Failure> {
+        let is_directory = matches!(address, Address::Directory(_));
+        let is_shm = is_directory && matches!(self.fabric, None | Some(FabricChoice::Shm));
+        let credentials = match self.trust.credentials() {
+            // Nobody asks for credentials in shared memory, unless the directory is a mirror's, which is not known
+            // yet.
+            Err(_) if is_shm => Credentials::default(),
+            credentials => credentials?,
+        };
+        Ok(Client::connect_within(address, credentials.namespace(self.namespace.clone()), options)?)
     }
 
     /// The run directory, for commands that need one.

@@ -440,6 +440,8 @@ pub struct MirrorStatistics {
     pub of_bytes: u64,
     /// Bytes that were sent to it.
     pub sent_bytes: u64,
+    /// Records that it has applied, of those in the streams of all shards; none before it has said so.
+    pub applied_records: Option<u64>,
     /// Records that it has not applied.
     pub lag_records: Option<u64>,
     /// How old what it has was when it last said, in milliseconds.

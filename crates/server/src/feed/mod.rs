@@ -123,6 +123,7 @@ impl Mirror {
             "copied_bytes": progress.copied,
             "of_bytes": progress.of,
             "sent_bytes": progress.sent,
+            "applied_records": asked.map(|asked| asked.applied.iter().sum::<u64>()),
             "lag_records": behind,
             "lag_ms": asked.map(|asked| asked.lag_ns as f64 / 1e6),
             "bytes": asked.map(|asked| asked.bytes),
