@@ -149,7 +149,7 @@ pub const WANTED: [&str; 139] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 19] = [
+const RARE: [&str; 20] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",
@@ -166,6 +166,7 @@ const RARE: [&str; 19] = [
     "record waited for that of another shard",
     "replica could not be chosen yet",
     "replica may be in the view",
+    "replica that has to copy anew not waited for",
     "replica too late",
     "table thawed by itself",
     "top model moved",

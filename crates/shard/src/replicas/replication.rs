@@ -99,6 +99,8 @@ struct Replica {
     is_listed: bool,
     /// It is in the view for certain.
     is_counted: bool,
+    /// It was in the view when this server was chosen, and cannot go on behind what it has.
+    is_refused: bool,
     /// When it was last tried to put it there.
     tried_ns: Option<u64>,
     /// Its feeds, by namespace.
@@ -178,6 +180,7 @@ impl Replication {
             .map(|boot| Replica {
                 boot: *boot,
                 is_listed: true,
+                is_refused: false,
                 is_counted: true,
                 tried_ns: None,
                 feeds: feeds(),
@@ -285,8 +288,27 @@ impl Replication {
         let is_expected = |replica: &&mut Replica| {
             replica.boot == boot && replica.is_listed && replica.feeds[namespace].is_none()
         };
-        let replica = required.iter_mut().find(is_expected).filter(|_| fits)?;
-        let taken = (0..shards).map(|shard| primary.take_expected((namespace, shard)));
+        let replica = required.iter_mut().find(is_expected)?;
+        let told = if fits { self.tell_behind(primary, namespace, position) } else { None };
+        // What it lacks, nobody will ever be able to tell it.
+        replica.is_refused |= told.is_none();
+        let resumption = told?;
+        let has = vec![Committed::NONE; shards];
+        let covers = Some(vec![0; shards]);
+        replica.feeds[namespace] = Some(Placed { feed, covers, has, is_near: false });
+        mark!("replica went on behind what it had");
+        primary.note(Noted::GoesOn(namespace));
+        Some(resumption)
+    }
+
+    /// What a replica is told that goes on behind a position, of all shards. `None`: not all of it is here.
+    fn tell_behind(
+        &self,
+        primary: &impl Primary,
+        namespace: usize,
+        position: &StreamPosition,
+    ) -> Option<Resumption> {
+        let taken = (0..position.sequences.len()).map(|shard| primary.take_expected((namespace, shard)));
         let taken = taken.collect::<Option<Vec<_>>>()?;
         let (gatherers, holds): (Vec<Gatherer>, Vec<Reader>) = taken.into_iter().unzip();
         let backlogs = locks::lock(&self.backlogs);
@@ -296,11 +318,6 @@ impl Replication {
             Some(backlog.behind(position.sequences[shard], gatherer.last().record)?.to_vec())
         };
         let words = gatherers.iter().enumerate().map(of_shard).collect::<Option<_>>()?;
-        let has = vec![Committed::NONE; shards];
-        let covers = Some(vec![0; shards]);
-        replica.feeds[namespace] = Some(Placed { feed, covers, has, is_near: false });
-        mark!("replica went on behind what it had");
-        primary.note(Noted::GoesOn(namespace));
         Some(Resumption { words, gatherers, holds })
     }
 
@@ -327,7 +344,14 @@ impl Replication {
             None => {
                 let mut feeds: Vec<Option<Placed>> = primary.shards().iter().map(|_| None).collect();
                 feeds[namespace] = Some(placed);
-                required.push(Replica { boot, is_listed: false, is_counted: false, tried_ns: None, feeds });
+                required.push(Replica {
+                    boot,
+                    is_listed: false,
+                    is_counted: false,
+                    is_refused: false,
+                    tried_ns: None,
+                    feeds,
+                });
             }
         }
         self.judge(primary, &required);
@@ -468,7 +492,7 @@ impl Replication {
     }
 
     /// Takes those out of the view who were in it when this server was chosen, and have not come within some
-    /// time, or have ended.
+    /// time, cannot go on behind what they have, or have ended.
     pub fn drop_absent(&self, primary: &impl Primary, patience_ns: u64, lives: impl Fn(u64) -> bool) {
         if !self.expects.load(Ordering::Relaxed) {
             return;
@@ -476,10 +500,16 @@ impl Replication {
         let _changing = self.changing();
         let is_late = primary.now_ns().saturating_sub(self.began_ns) > patience_ns;
         let is_absent = |replica: &&Replica| replica.feeds.iter().any(Option::is_none);
-        let absent: Vec<u64> = self.required().iter().filter(is_absent).map(|replica| replica.boot).collect();
-        let (late, awaited): (Vec<u64>, Vec<u64>) =
-            absent.into_iter().partition(|boot| is_late || !lives(*boot));
-        late.into_iter().for_each(|boot| self.unlist(primary, boot));
+        let absent: Vec<(u64, bool)> =
+            self.required().iter().filter(is_absent).map(|of| (of.boot, of.is_refused)).collect();
+        let (lost, awaited): (Vec<_>, Vec<_>) =
+            absent.into_iter().partition(|(boot, is_refused)| is_late || *is_refused || !lives(*boot));
+        for (boot, is_refused) in lost {
+            if is_refused {
+                mark!("replica that has to copy anew not waited for");
+            }
+            self.unlist(primary, boot);
+        }
         if awaited.is_empty() {
             self.expects.store(false, Ordering::Relaxed);
             locks::lock(&self.backlogs).clear();
@@ -558,219 +588,4 @@ fn of_feed(required: &mut [Replica], (boot, namespace): (u64, usize), feed: u64)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use kelix_register::{MemoryRegister, Register, Swapped};
-    use kelix_types::{Error, ErrorKind, Result};
-
-    use super::*;
-    use crate::replicas::harness::{OWN, member};
-
-    const LEFT: u64 = 7;
-    const RIGHT: u64 = 8;
-    const TRIES_NS: u64 = 100;
-
-    /// A register that does what it is asked, and answers so often, and then no more.
-    struct Failing {
-        register: MemoryRegister,
-        answers: Arc<AtomicU64>,
-    }
-
-    impl Failing {
-        fn answer<T>(&self, answer: Result<T>) -> Result<T> {
-            let take = |left: u64| left.checked_sub(1);
-            let left = self.answers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-            let lost = |_| Error::new(ErrorKind::System, "ask", "the register does not answer");
-            left.map_err(lost).and(answer)
-        }
-    }
-
-    impl Register for Failing {
-        fn read(&mut self) -> Result<Option<View>> {
-            let view = self.register.read();
-            self.answer(view)
-        }
-
-        fn is_current(&mut self, number: u64) -> Result<bool> {
-            let is_current = self.register.is_current(number);
-            self.answer(is_current)
-        }
-
-        fn swap(&mut self, expected: u64, view: &View) -> Result<Swapped> {
-            let swapped = self.register.swap(expected, view);
-            self.answer(swapped)
-        }
-    }
-
-    /// A primary of one shard.
-    struct Alone {
-        log: ShardLog,
-        register: MemoryRegister,
-        answers: Arc<AtomicU64>,
-        has_lease: Cell<bool>,
-        now_ns: Cell<u64>,
-        /// What counted each time when it waited for the register.
-        waited: Cell<Vec<(u64, bool)>>,
-    }
-
-    impl Primary for Alone {
-        fn shards(&self) -> Vec<usize> {
-            vec![1]
-        }
-
-        fn log(&self, _: (usize, usize)) -> Option<&ShardLog> {
-            Some(&self.log)
-        }
-
-        fn wake(&self, _: (usize, usize)) {}
-
-        fn wake_if_asleep(&self, _: (usize, usize)) {}
-
-        fn take_expected(&self, _: (usize, usize)) -> Option<(Gatherer, Reader)> {
-            None
-        }
-
-        fn expect_none(&self) {}
-
-        fn in_force(&self) -> bool {
-            true
-        }
-
-        fn counts(&self) -> bool {
-            self.has_lease.get()
-        }
-
-        fn is_over(&self) -> bool {
-            false
-        }
-
-        fn now_ns(&self) -> u64 {
-            self.now_ns.get()
-        }
-
-        /// The register answers again.
-        fn pause(&self, time_ns: u64) {
-            let mut waited = self.waited.take();
-            waited.push((self.log.durable(), self.log.counts_at_once()));
-            self.waited.set(waited);
-            self.now_ns.set(self.now_ns.get() + time_ns);
-            self.answers.store(u64::MAX, Ordering::Relaxed);
-        }
-
-        fn note(&self, _: Noted<'_>) {}
-    }
-
-    impl Alone {
-        fn begin() -> (Alone, Replication) {
-            Alone::chosen(&[], Committed::NONE)
-        }
-
-        /// One that was just chosen, with these others in the view, and has records up to this end.
-        fn chosen(others: &[u64], end: Committed) -> (Alone, Replication) {
-            let (mut register, answers) = (MemoryRegister::default(), Arc::new(AtomicU64::new(u64::MAX)));
-            let failing = Failing { register: register.clone(), answers: answers.clone() };
-            let membership = Arc::new(Membership::new(Box::new(failing), || Ok(OWN)).unwrap());
-            let mut view = View { proposal: 1, ..View::first(5, 2, member("a", OWN)) };
-            view.members.extend([member("b", LEFT), member("c", RIGHT)]);
-            view.in_sync.extend(others);
-            assert_eq!(register.swap(0, &view).unwrap(), Swapped::Done);
-            membership.look().unwrap();
-            let control = LogControl::new();
-            let log = control.shard(counts_at_first(end, others.len()));
-            let replication =
-                Replication::new((membership, control), &view, 1, (0, Vec::new()), (0, TRIES_NS));
-            let (has_lease, now_ns, waited) = (Cell::new(true), Cell::new(0), Cell::default());
-            (Alone { log, register, answers, has_lease, now_ns, waited }, replication)
-        }
-
-        fn in_sync(&self) -> Vec<u64> {
-            self.register.clone().read().unwrap().unwrap().in_sync
-        }
-
-        /// A replica has the records up to this one. The number of its feed is its own.
-        fn place(&self, replication: &Replication, boot: u64, record: u64) {
-            let has = [Committed { record, incarnation: record }];
-            assert!(replication.place(self, (boot, 0), boot, (&has, false)));
-        }
-
-        /// A replica that has nothing yet is required, and may be put into the view with the first record.
-        fn require(&self, replication: &Replication, boot: u64) {
-            assert!(replication.require(self, (boot, 0), boot, (vec![Committed::NONE], false)));
-            replication.cover(self, (boot, 0), boot, vec![1]);
-        }
-    }
-
-    /// What was committed before a replica was required, the others have; it may be chosen in their place.
-    #[test]
-    fn a_replica_is_put_into_the_view_when_it_has_all_that_was_committed_before() {
-        let (primary, replication) = Alone::begin();
-        assert!(replication.require(&primary, (LEFT, 0), LEFT, (vec![Committed::NONE], false)));
-        primary.place(&replication, LEFT, 3);
-        replication.cover(&primary, (LEFT, 0), LEFT, vec![5]);
-        primary.place(&replication, LEFT, 4);
-        assert_eq!(primary.in_sync(), [OWN]);
-        primary.place(&replication, LEFT, 5);
-        assert_eq!(primary.in_sync(), [OWN, LEFT]);
-    }
-
-    /// Whoever is in the view may be chosen, until another view is in force.
-    #[test]
-    fn what_one_replica_lacks_counts_when_that_one_is_out_of_the_view() {
-        let (primary, replication) = Alone::begin();
-        [LEFT, RIGHT].into_iter().for_each(|boot| primary.require(&replication, boot));
-        [(LEFT, 5), (RIGHT, 5), (RIGHT, 9)]
-            .into_iter()
-            .for_each(|(boot, record)| primary.place(&replication, boot, record));
-        assert_eq!((primary.in_sync(), primary.log.durable()), (vec![OWN, LEFT, RIGHT], 5));
-        primary.answers.store(0, Ordering::Relaxed);
-        replication.leave(&primary, (LEFT, 0), LEFT);
-        assert_eq!(primary.waited.take(), [(5, false)]);
-        assert_eq!((primary.in_sync(), primary.log.durable()), (vec![OWN, RIGHT], 9));
-        // Alone it needs nobody.
-        primary.answers.store(0, Ordering::Relaxed);
-        replication.leave(&primary, (RIGHT, 0), RIGHT);
-        assert_eq!(primary.waited.take(), [(9, false)]);
-        assert!(primary.in_sync() == [OWN] && primary.log.counts_at_once());
-    }
-
-    /// Another one in the view may lack some of what a successor has, and be chosen next.
-    #[test]
-    fn what_a_successor_has_counts_when_others_have_it_or_are_out_of_the_view() {
-        let end = Committed { record: 7, incarnation: 7 };
-        assert_eq!(Alone::chosen(&[], end).0.log.durable(), 7, "nobody else is in the view");
-        let (primary, replication) = Alone::chosen(&[LEFT], end);
-        replication.drop_absent(&primary, TRIES_NS, |_| true);
-        assert_eq!((primary.log.durable(), primary.log.counts_at_once()), (0, false));
-        replication.drop_absent(&primary, TRIES_NS, |boot| boot != LEFT);
-        assert!(primary.in_sync() == [OWN] && primary.log.counts_at_once());
-    }
-
-    /// The lease is looked at behind what is placed: another primary may have been chosen.
-    #[test]
-    fn nothing_counts_while_the_lease_is_over() {
-        let (primary, replication) = Alone::begin();
-        primary.require(&replication, LEFT);
-        primary.place(&replication, LEFT, 5);
-        primary.has_lease.set(false);
-        primary.place(&replication, LEFT, 9);
-        replication.look_again(&primary);
-        assert_eq!(primary.log.durable(), 5);
-        primary.has_lease.set(true);
-        replication.look_again(&primary);
-        assert_eq!(primary.log.durable(), 9);
-    }
-
-    /// A view may be in force whose swap was not answered: the replica may be chosen.
-    #[test]
-    fn a_replica_that_may_be_in_the_view_is_taken_out_of_it() {
-        let (primary, replication) = Alone::begin();
-        primary.require(&replication, LEFT);
-        primary.answers.store(1, Ordering::Relaxed);
-        primary.place(&replication, LEFT, 1);
-        assert_eq!(primary.in_sync(), [OWN, LEFT], "without an answer");
-        primary.answers.store(u64::MAX, Ordering::Relaxed);
-        replication.leave(&primary, (LEFT, 0), LEFT);
-        assert_eq!(primary.in_sync(), [OWN]);
-    }
-}
+mod tests;
