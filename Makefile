@@ -20,12 +20,12 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = lock-check fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-slow test-mirrors test-histories test-cluster test-durability test-verbs
+TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-report test-slow test-mirrors test-histories test-cluster test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-report test-slow test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
 .PHONY: install-capi test-capi toolchain test-tools lock-check fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
@@ -58,7 +58,7 @@ map-data: ## fetch the street map of Helsinki's centre for `make map` and its te
 test: test-tools toolchain ## run the tests: format, clippy, documentation, demo, tests, package, commands of documents
 	+@scripts/steps $(TEST)
 
-test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, mirrors and clusters on hosts that are apart, killed servers, virtual machines
+test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, a report of all benchmarks, slow connections, mirrors and clusters on hosts that are apart, killed servers, virtual machines
 	+@scripts/steps $(TEST_LONG)
 
 dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
@@ -100,6 +100,10 @@ mutants: toolchain ## break one rule at a time; the simulator must notice
 second-opinion: toolchain ## let porcupine judge histories of the simulator (needs Go)
 	@echo "== second opinion"
 	@scripts/second-opinion
+
+test-report: toolchain ## run all benchmarks, briefly, and write a report of them
+	@echo "== report"
+	$(CARGO) test --release --workspace --locked --test bench -- --ignored
 
 test-slow: toolchain ## run the tests of clients over TCP connections that are slow and break
 	@echo "== slow connections that break"

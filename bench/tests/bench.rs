@@ -465,6 +465,7 @@ const APPLICATIONS: [&str; 6] =
 /// A report of all benchmarks with so few records that they measure nothing, into a copy of
 /// docs/measurements.md that has nothing between its markers.
 #[test]
+#[ignore = "takes minutes: make test-report"]
 fn a_report_fills_every_part_and_leaves_the_prose_alone() {
     let place = Place::new();
     let (written, prose) = parts(&measurements());

@@ -25,8 +25,7 @@ pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
         }
         (["demo"], _) => option == "dir",
         (["cluster"] | ["cluster", "start"], "fabric") => true,
-        (["cluster", "status"], "token-file") => true,
-        (["cluster", "status"], _) if option.starts_with("tls-") => true,
+        (["cluster"] | ["cluster", "status"], "token-file" | "tls-ca" | "tls-cert" | "tls-key") => true,
         (["cluster", ..], _) => ["cluster", "config"].contains(&option),
         (
             ["bench" | "completions" | "fabric" | "manual" | "map" | "namespaces" | "plan" | "syntax", ..],
