@@ -119,7 +119,6 @@ pub(crate) fn run(
             // the process at once.
             is_alone.store(true, Ordering::SeqCst);
             if is_told.load(Ordering::SeqCst) {
-                running.stopper().stop();
                 return Ok(());
             }
             info!(node, "this node begins anew");

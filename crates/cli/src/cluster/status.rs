@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use kelix::{Address, Client, ConnectOptions};
+use kelix::statistics::Statistics;
+use kelix::{Address, ConnectOptions};
 use kelix_register::View;
 use serde_json::{Value, json};
 
@@ -16,35 +17,25 @@ use crate::ending::Ending;
 /// Between two pictures of `status --watch`.
 const WATCH_EACH: Duration = Duration::from_millis(500);
 
-/// Asks the primary how its replicas are doing. `Null`: it does not answer.
-fn ask_primary(context: &Context, cluster: &Place, view: &View, kept: &mut Option<Client>) -> Value {
-    let Some(member) = view.primary_member().filter(|member| cluster.lives(view, member.boot)) else {
-        return Value::Null;
-    };
+/// Asks the primary how its replicas are doing. `None`: it does not answer.
+fn ask_primary(context: &Context, cluster: &Place, view: &View) -> Option<Statistics> {
+    let member = view.primary_member().filter(|member| cluster.lives(view, member.boot))?;
     let address = match cluster.zookeeper {
         Some(_) => Address::Tcp(member.address.clone()),
         None => Address::Directory(cluster.directory.run()),
     };
     let options = ConnectOptions::default().timeout(ANSWERS_WITHIN);
-    let client = kept.take().map_or_else(|| context.connect_to(&address, options), Ok);
-    let statistics = client.and_then(|client| {
-        let statistics = client.statistics()?;
-        *kept = Some(client);
-        Ok(statistics)
-    });
-    let statistics = statistics.map_or(Value::Null, |statistics| json!(statistics));
-    // Whoever answers may have become another thing since.
-    let is_it = statistics["cluster"]["term"].as_u64() == Some(view.term);
-    if is_it { statistics } else { Value::Null }
+    let statistics = context.connect_to(&address, options).ok()?.statistics().ok()?;
+    // The node at this address may know another view by now.
+    let is_of_view = statistics.server.cluster.as_ref().is_some_and(|of| of.term == view.term);
+    is_of_view.then_some(statistics)
 }
 
 /// What there is to say of the nodes, with what the primary says.
-fn describe(cluster: &Place, view: &View, primary: &Value) -> Value {
-    let followers = primary["mirrors"].as_array().map_or(&[][..], Vec::as_slice);
-    let follower = |node: &str| followers.iter().find(|of| of["name"].as_str() == Some(node));
-    let number = |of: &Value, name: &str| of[name].as_u64().unwrap_or(0);
-    let ends = followers.iter().map(|of| number(of, "applied_records") + number(of, "lag_records"));
-    let end = ends.max();
+fn describe(cluster: &Place, view: &View, primary: Option<&Statistics>) -> Value {
+    let followers = primary.map_or(&[][..], |primary| &primary.mirrors);
+    let records = |count: Option<u64>| count.unwrap_or(0);
+    let end = followers.iter().map(|of| records(of.applied_records) + records(of.lag_records)).max();
     let mut names = cluster.nodes();
     names.extend(view.members.iter().map(|member| member.node.clone()));
     names.sort();
@@ -66,19 +57,15 @@ fn describe(cluster: &Place, view: &View, primary: &Value) -> Value {
                 () if member.is_some_and(|member| view.waiting(member).is_some()) => "waiting",
                 () => "copying",
             };
-            let (record, lag) = match follower(node) {
-                _ if role == "primary" => (end.map(Value::from), None),
-                Some(of) => (of.get("applied_records").cloned(), of.get("lag_records").cloned()),
-                None => (None, None),
-            };
-            let is_behind = lag.as_ref().and_then(Value::as_u64).is_some_and(|records| records > 0);
-            let lag_ms = follower(node).filter(|_| is_behind).and_then(|of| of.get("lag_ms"));
+            let is_primary = role == "primary";
+            let follower = followers.iter().find(|of| of.name == *node && !is_primary);
+            let lag = follower.and_then(|of| of.lag_records);
             json!({
                 "node": node,
                 "role": role,
-                "record": record,
+                "record": if is_primary { end } else { follower.and_then(|of| of.applied_records) },
                 "lag_records": lag,
-                "lag_ms": lag_ms,
+                "lag_ms": lag.filter(|lag| *lag > 0).and_then(|_| follower?.lag_ms),
                 "pid": living.map(|(pid, _)| pid),
                 "address": member.filter(|_| living.is_some()).map(|member| &member.address),
             })
@@ -93,7 +80,7 @@ fn describe(cluster: &Place, view: &View, primary: &Value) -> Value {
         "in_sync": view.in_sync.len(),
         "min_in_sync": view.min_in_sync,
         "durable": view.durable.name(),
-        "lease_left_seconds": primary["cluster"]["lease_left_seconds"],
+        "lease_left_seconds": primary.and_then(|of| of.server.cluster.as_ref()?.lease_left_seconds),
         "nodes": nodes,
     })
 }
@@ -128,10 +115,10 @@ fn words(described: &Value) -> String {
 /// Says what the nodes are doing, once or over and over.
 pub(super) fn status(context: &Context, cluster: &Place, watch: bool) -> Result<(), Failure> {
     let ending = watch.then(|| Ending::watch("look at cluster")).transpose()?;
-    let (mut before, mut client) = (Value::Null, None);
+    let mut before = Value::Null;
     loop {
         let view = view_of(cluster)?;
-        let described = describe(cluster, &view, &ask_primary(context, cluster, &view, &mut client));
+        let described = describe(cluster, &view, ask_primary(context, cluster, &view).as_ref());
         if described != before {
             match context.json {
                 true if watch => writeln!(std::io::stdout(), "{described}")?,

@@ -102,7 +102,7 @@ impl ClusterDirectory {
         match Lock::try_lock(&path).map_err(|source| system("lock", &path, source))? {
             Lock::Held(file) => {
                 let text = format!("{} {boot:016x}\n", std::process::id());
-                // At no moment does it name nobody: whoever reads takes the first two words.
+                // The file names a process at every moment: readers take its first two words.
                 file.write_all_at(text.as_bytes(), 0)
                     .and_then(|()| file.set_len(text.len() as u64))
                     .map_err(|source| system("write", &path, source))?;
@@ -117,23 +117,17 @@ impl ClusterDirectory {
 
     /// The process of a node and its boot number, if one lives.
     pub fn living(&self, name: &str) -> Option<(u32, u64)> {
-        let mut file = File::open(self.node(name).join("lock")).ok()?;
+        let file = File::open(self.node(name).join("lock")).ok()?;
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             return None;
         }
-        // The file may be as long as whoever may write to it likes.
-        let mut text = String::new();
-        Read::by_ref(&mut file).take(64).read_to_string(&mut text).ok()?;
-        let mut words = text.split_whitespace();
-        let pid = words.next()?.parse().ok()?;
-        Some((pid, words.next().and_then(|boot| u64::from_str_radix(boot, 16).ok())?))
+        last_holder(file)
     }
 
     /// Whether the process that was a node last is about to be it again: one that was deposed executes its program
     /// anew, and does not live for that moment.
     pub fn begins_anew(&self, name: &str) -> bool {
-        let text = fs::read_to_string(self.node(name).join("lock")).unwrap_or_default();
-        let Some(pid) = text.split_whitespace().next().and_then(|pid| pid.parse::<u32>().ok()) else {
+        let Some((pid, _)) = File::open(self.node(name).join("lock")).ok().and_then(last_holder) else {
             return false;
         };
         // In one piece: between two the process may execute another program.
@@ -217,6 +211,16 @@ impl ClusterDirectory {
             _ => Ok(true),
         }
     }
+}
+
+/// The process that held a node's lock last, and its boot number.
+fn last_holder(file: File) -> Option<(u32, u64)> {
+    // The file may be as long as whoever may write to it likes.
+    let mut text = String::new();
+    file.take(64).read_to_string(&mut text).ok()?;
+    let mut words = text.split_whitespace();
+    let pid = words.next()?.parse().ok()?;
+    Some((pid, words.next().and_then(|boot| u64::from_str_radix(boot, 16).ok())?))
 }
 
 /// An error if a name cannot be one of a file.

@@ -99,7 +99,7 @@ struct Replica {
     is_listed: bool,
     /// It is in the view for certain.
     is_counted: bool,
-    /// It was in the view when this server was chosen, and cannot go on behind what it has.
+    /// The replica was in the view when this server was chosen, and cannot go on behind what it has.
     is_refused: bool,
     /// When it was last tried to put it there.
     tried_ns: Option<u64>,
@@ -118,6 +118,12 @@ struct Placed {
 }
 
 impl Replica {
+    /// Without feeds as yet. One that was in the view when this server was chosen is listed.
+    fn new(boot: u64, is_listed: bool, namespaces: usize) -> Replica {
+        let feeds = (0..namespaces).map(|_| None).collect();
+        Replica { boot, is_listed, is_counted: is_listed, is_refused: false, tried_ns: None, feeds }
+    }
+
     /// Whether it has of all namespaces what it is to have to be in the view.
     fn covers_all(&self) -> bool {
         let covers = |placed: &Placed| {
@@ -175,17 +181,7 @@ impl Replication {
         (now_ns, between_tries_ns): (u64, u64),
     ) -> Replication {
         let others = view.in_sync.iter().filter(|boot| **boot != membership.boot);
-        let feeds = || (0..namespaces).map(|_| None).collect();
-        let required: Vec<Replica> = others
-            .map(|boot| Replica {
-                boot: *boot,
-                is_listed: true,
-                is_refused: false,
-                is_counted: true,
-                tried_ns: None,
-                feeds: feeds(),
-            })
-            .collect();
+        let required: Vec<Replica> = others.map(|boot| Replica::new(*boot, true, namespaces)).collect();
         let expects = AtomicBool::new(!required.is_empty());
         let replication = Replication {
             membership,
@@ -290,7 +286,7 @@ impl Replication {
         };
         let replica = required.iter_mut().find(is_expected)?;
         let told = if fits { self.tell_behind(primary, namespace, position) } else { None };
-        // What it lacks, nobody will ever be able to tell it.
+        // What was put aside for such replicas is all that there ever will be.
         replica.is_refused |= told.is_none();
         let resumption = told?;
         let has = vec![Committed::NONE; shards];
@@ -342,16 +338,9 @@ impl Replication {
             Some(replica) if replica.is_listed || replica.feeds[namespace].is_some() => return false,
             Some(replica) => replica.feeds[namespace] = Some(placed),
             None => {
-                let mut feeds: Vec<Option<Placed>> = primary.shards().iter().map(|_| None).collect();
-                feeds[namespace] = Some(placed);
-                required.push(Replica {
-                    boot,
-                    is_listed: false,
-                    is_counted: false,
-                    is_refused: false,
-                    tried_ns: None,
-                    feeds,
-                });
+                let mut replica = Replica::new(boot, false, primary.shards().len());
+                replica.feeds[namespace] = Some(placed);
+                required.push(replica);
             }
         }
         self.judge(primary, &required);

@@ -152,7 +152,7 @@ fn a_replica_is_put_into_the_view_when_it_has_all_that_was_committed_before() {
     assert_eq!(primary.in_sync(), [OWN, LEFT]);
 }
 
-/// Whoever is in the view may be chosen, until another view is in force.
+/// A replica in the view may be chosen, until another view is in force.
 #[test]
 fn what_one_replica_lacks_counts_when_that_one_is_out_of_the_view() {
     let (primary, replication) = Alone::begin();
