@@ -20,12 +20,12 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = lock-check fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-report test-slow test-mirrors test-histories test-cluster test-durability test-verbs
+TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-report test-slow test-huge-pages test-mirrors test-histories test-cluster test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-report test-slow test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-report test-slow test-huge-pages test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors bench-tails report msrv aarch64 other-systems other-release install clean
 .PHONY: install-capi test-capi toolchain test-tools lock-check fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
@@ -73,6 +73,7 @@ fmt: toolchain ## format the code
 lint: toolchain ## run clippy, with warnings as errors
 	@echo "== clippy"
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --release --manifest-path fuzz/Cargo.toml --target-dir "$(abspath $(or $(CARGO_TARGET_DIR),target))" --locked -- -D warnings
 
 lint-sim: toolchain
 	@echo "== clippy for the simulator"
@@ -103,11 +104,15 @@ second-opinion: toolchain ## let porcupine judge histories of the simulator (nee
 
 test-report: toolchain ## run all benchmarks, briefly, and write a report of them
 	@echo "== report"
-	$(CARGO) test --release --workspace --locked --test bench -- --ignored
+	scripts/with-valkey $(CARGO) test --release --workspace --locked --test bench -- --ignored
 
 test-slow: toolchain ## run the tests of clients over TCP connections that are slow and break
 	@echo "== slow connections that break"
 	@scripts/test-slow
+
+test-huge-pages: toolchain ## test servers in pages of 2 MiB, of which the host gets some meanwhile (root)
+	@echo "== pages of 2 MiB"
+	@scripts/test-huge-pages
 
 test-mirrors: test-tools toolchain ## test mirrors on hosts that are apart: cables that are pulled out, slow ways, killed servers (root)
 	@echo "== mirrors on hosts that are apart"
@@ -145,7 +150,10 @@ bench-cluster: dist ## measure what replicas cost, and how long nothing is writt
 bench-mirrors: dist ## measure what a mirror is worth, what it costs, and how far behind it is
 	$(KELIX) bench mirrors
 
-report: dist ## measure everything again and write docs/measurements.md and its figures (some 15 minutes; TRACES=DIR for `daily`)
+bench-tails: dist ## measure the slowest operations, and processor time of the host, beside memcached, Redis and Valkey (some six minutes)
+	scripts/with-valkey $(KELIX) bench tails
+
+report: dist ## measure everything again and write docs/measurements.md and its figures (some 25 minutes; TRACES=DIR for `daily`)
 	scripts/with-bindings $(KELIX) bench report $(if $(TRACES),--traces "$(TRACES)")
 
 fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)

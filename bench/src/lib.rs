@@ -20,6 +20,7 @@ mod projection;
 mod served;
 mod spine;
 mod store;
+mod tails;
 mod times;
 mod workload;
 
@@ -30,6 +31,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use kelix_program::bench::NAMES;
 use kelix_report::Report;
+use kelix_server::HugePages;
 pub use measurements::{Written, write};
 pub use workload::Keys;
 
@@ -133,6 +135,19 @@ fn check(name: &str, options: &Options) -> Result<(), Error> {
     }
 }
 
+/// Chooses the pages of all memory of ours, in this process and in servers that are started: as `kelix serve`
+/// takes them, `auto`, `require` or `off`. An error: they are required, and the host has none.
+pub fn choose_huge_pages(wanted: &str) -> Result<(), String> {
+    let pages = match wanted {
+        "require" => HugePages::Required,
+        "off" => HugePages::Off,
+        _ => HugePages::Reserved,
+    };
+    kelix_server::choose_huge_pages(pages, None).map_err(|error| error.to_string())?;
+    served::set_huge_pages(wanted);
+    Ok(())
+}
+
 /// Runs the benchmark `name`.
 pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
     check(name, options)?;
@@ -141,6 +156,7 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
         "sweep" => peers::sweep(options)?,
+        "tails" => tails::run(options)?,
         "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,
         "languages" => languages::run(options)?,

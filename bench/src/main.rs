@@ -82,6 +82,7 @@ fn measure(cli: &Cli) -> Result<(), Failure> {
         resume: args.resume.clone(),
         counted: args.counted.clone(),
     };
+    kelix_bench::choose_huge_pages(&args.huge_pages).map_err(|text| failed(text.into()))?;
     let name = args.name.as_deref().unwrap_or(PROJECTION);
     if name == REPORT.0 {
         return report(cli, &options);

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 use kelix::{Client, Session, Table};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,6 +21,14 @@ pub(crate) fn kelix() -> Result<Command, String> {
         command.env_remove(name);
     }
     Ok(command)
+}
+
+/// What all servers that are started have as `--huge-pages`.
+static HUGE_PAGES: OnceLock<String> = OnceLock::new();
+
+/// Says with which pages servers are started from now on. It is said once.
+pub(crate) fn set_huge_pages(wanted: &str) {
+    let _ = HUGE_PAGES.set(wanted.into());
 }
 
 /// Sends a signal to a process.
@@ -48,7 +57,9 @@ impl Home {
         let folder = std::env::temp_dir().join(format!("kelix-bench-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         // What a person's own file sets is not for these servers.
-        std::fs::write(folder.join("config.toml"), "").map_err(text)?;
+        let huge_pages = HUGE_PAGES.get().map_or("auto", String::as_str);
+        let config = format!("[serve]\nhuge-pages = \"{huge_pages}\"\n");
+        std::fs::write(folder.join("config.toml"), config).map_err(text)?;
         Ok(Home { folder, memory_bytes })
     }
 
@@ -118,6 +129,13 @@ impl Home {
     /// Starts a server with the snapshots of another folder.
     pub fn serve_with_snapshots_in(&self, directory: &Path) -> Result<Served, String> {
         self.serve(&["--snapshots", directory.to_str().ok_or("the name of the folder is no text")?])
+    }
+
+    /// Starts a server with snapshots and with more options.
+    pub fn serve_with_snapshots_and(&self, options: &[&str]) -> Result<Served, String> {
+        let directory = self.path("snapshots");
+        let directory = directory.to_str().ok_or("the name of the folder is no text")?;
+        self.serve(&[&["--snapshots", directory], options].concat())
     }
 }
 

@@ -39,6 +39,13 @@ impl Times {
         self.longest_ns = self.longest_ns.max(ns);
     }
 
+    /// Notes all that others have noted.
+    pub fn add(&mut self, others: &Times) {
+        self.counts.iter_mut().zip(&others.counts).for_each(|(count, other)| *count += other);
+        self.count += others.count;
+        self.longest_ns = self.longest_ns.max(others.longest_ns);
+    }
+
     /// How many were noted.
     pub fn count(&self) -> u64 {
         self.count
@@ -81,6 +88,10 @@ mod tests {
         times.note(5000);
         assert_eq!((times.quantile_ns(0.5), times.quantile_ns(0.999)), (50, 50));
         times.note(6000);
+        let mut both = Times::new();
+        both.note(7000);
+        both.add(&times);
         assert_eq!((times.quantile_ns(0.999), times.count(), times.longest_ns()), (4992, 1002, 6000));
+        assert_eq!((both.quantile_ns(0.999), both.count(), both.longest_ns()), (5952, 1003, 7000));
     }
 }

@@ -4,6 +4,7 @@
 mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
@@ -64,6 +65,10 @@ fn rows_of_peers() -> Vec<String> {
         }
         wanted.push(format!("get_ratio_{keys}"));
     }
+    wanted.extend(["get_latency_placed", "put_latency_placed"].map(String::from));
+    for keys in ["uniform", "zipf"] {
+        wanted.extend(["c", "b", "a"].map(|mix| format!("sync_{mix}_{keys}_placed")));
+    }
     wanted.extend(
         ["size_4k", "size_4k_copy", "size_4m", "size_4m_copy", "tcp_get", "tcp_rate"].map(String::from),
     );
@@ -75,6 +80,62 @@ fn rows_of_sweep() -> Vec<String> {
     let numbers = ["records_2000_memcached", "records_2000_redis"];
     let ids = sizes.into_iter().chain(numbers);
     ids.flat_map(|id| ["get", "put", "one"].map(|what| format!("{id}_{what}"))).collect()
+}
+
+fn rows_of_tails() -> Vec<String> {
+    let mut wanted = Vec::new();
+    for beside in ["", "_busy"] {
+        for load in ["95_2k", "95_10k", "95_50k", "50_10k"] {
+            wanted.extend(["shm", "tcp"].map(|fabric| format!("open_{fabric}_{load}{beside}")));
+        }
+    }
+    let others = ["cpu_shm_get", "cpu_shm_put", "cpu_tcp_get", "cpu_tcp_put", "tcp_cpu", "tcp_get_placed"];
+    wanted.extend(others.map(String::from));
+    for fabric in ["shm", "tcp"] {
+        wanted.extend(["p50", "p99", "p999"].map(|quantile| format!("evict_{fabric}_{quantile}")));
+    }
+    wanted
+}
+
+/// Redis and Valkey are left out where there are none. The same operations are due for every system.
+#[test]
+fn tails_are_measured_of_the_systems_that_are_there() {
+    let place = Place::new();
+    let programs = place.path().join("programs");
+    std::fs::create_dir(&programs).expect("a folder");
+    for program in ["memcached", "sh"] {
+        let all = std::env::var_os("PATH").expect("a path");
+        let found = std::env::split_paths(&all).map(|folder| folder.join(program)).find(|path| path.exists());
+        symlink(found.expect("it is installed"), programs.join(program)).expect("a link");
+    }
+    let mut bench = place.command(&["tails", "--records", "1000", "--json"]);
+    let ran = bench.env("PATH", &programs).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{said}");
+    for left_out in ["redis is left out: redis-server", "valkey is left out: valkey-server"] {
+        assert!(said.contains(left_out), "{said}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("a report");
+    assert_eq!(ids(&report), rows_of_tails());
+    let loops = report["open_loops"].as_array().expect("open loops");
+    for of_load in loops.chunks(4) {
+        let systems: Vec<&str> = of_load.iter().map(|of| of["system"].as_str().expect("a name")).collect();
+        assert_eq!(systems, ["kelix shm", "kelix tcp", "memcached unix", "memcached tcp"]);
+        let first = &of_load[0];
+        assert!(of_load.iter().all(|of| of["load"] == first["load"]), "{of_load:?}");
+        assert!(of_load.iter().all(|of| of["operations"] == first["operations"]), "{of_load:?}");
+        assert!(
+            of_load.iter().all(|of| of["p50_us"].is_number() && of["p99.99_us"].is_null()),
+            "{of_load:?}"
+        );
+    }
+    assert_eq!(loops.len(), 8 * 4);
+    for row in report["rows"].as_array().expect("rows") {
+        if row["id"].as_str().is_some_and(|id| id.starts_with("evict_")) {
+            let note = row["note"].as_str().expect("a note");
+            assert_eq!(note.matches(" % found, beside ").count(), 2, "{note}");
+        }
+    }
 }
 
 fn rows_of_counts() -> Vec<String> {
@@ -91,7 +152,7 @@ fn rows_of_projection() -> Vec<String> {
 }
 
 fn rows_of_daily() -> Vec<String> {
-    let latencies = ["snapshot_get", "snapshot_put", "restart", "restart_warm", "churn"];
+    let latencies = ["snapshot_get", "snapshot_put", "restart", "restart_warm", "restart_take_over", "churn"];
     latencies.into_iter().chain(["hit_ratio", "hit_ratio_memcached"]).map(String::from).collect()
 }
 
@@ -171,7 +232,7 @@ fn peers_are_measured_as_was_chosen() {
     let ran = bench(&[trace.to_str().expect("a plain path"), "--threads", "2", "--clients", "2"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let rows = ran.json()["rows"].as_array().expect("rows").len();
-    assert_eq!(rows, 20, "the mixes are over one kind of keys");
+    assert_eq!(rows, 25, "the mixes are over one kind of keys");
     for wrong in [&[][..], &["nowhere"][..]] {
         let ran = bench(wrong);
         assert!(ran.code != 0 && ran.err.contains(wrong.first().unwrap_or(&"trace needs a file")), "{ran:?}");
@@ -334,7 +395,7 @@ fn rows_of_ordered() -> Vec<String> {
     wanted.extend(["rpc_rate", "rpc_rate_both", "rpc_inserts", "rpc_inserts_both"].map(String::from));
     let cached = ["inner_cache_shm", "cache_ladder_shm", "inner_cache_tcp", "cache_ladder_tcp"];
     wanted.extend(cached.map(String::from));
-    wanted.extend(["lmdb_get", "lmdb_batch", "lmdb_scan", "redis_zset"].map(String::from));
+    wanted.extend(["lmdb_get", "lmdb_batch", "lmdb_scan", "layout_scan", "redis_zset"].map(String::from));
     let rows = |kinds: &[&str], sets: [&str; 4]| {
         let of_set = |set: &str| kinds.iter().map(|kind| format!("{kind}_{set}")).collect::<Vec<_>>();
         sets.into_iter().flat_map(of_set).collect::<Vec<_>>()
@@ -424,6 +485,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "peers" => assert_eq!(ids, rows_of_peers()),
         "ablation" => assert_eq!(ids, rows_of_ablation()),
         "sweep" => assert_eq!(ids, rows_of_sweep()),
+        "tails" => assert_eq!(ids, rows_of_tails()),
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
         "languages" => assert_eq!(ids, rows_of_languages()),
@@ -452,7 +514,8 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
     for (_, figures, begins) in PAPERS.iter().filter(|(of, ..)| *of == bench) {
         let shown: String = figures.iter().filter_map(|figure| picture(figure).ok()).collect();
         let told: String = figures.iter().map(|figure| &parts[&format!("figure {figure}")][..]).collect();
-        for id in ids.iter().filter(|id| begins.iter().any(|begin| id.starts_with(begin))) {
+        let begins = |id: &&&str| begins.iter().any(|begin| id.starts_with(begin));
+        for id in ids.iter().filter(begins).filter(|id| !id.ends_with("_placed")) {
             assert!(names(&shown).contains(id) && names(&told).contains(id), "{id} is not in {figures:?}");
         }
     }
@@ -475,8 +538,10 @@ fn a_report_fills_every_part_and_leaves_the_prose_alone() {
     let folder = place.path().to_str().expect("text");
     let all = ["report", "--into", folder, "--records", "2000", "--json", "--directory", ON_DISK];
     let ran = place.bench(&all);
-    // Rows of other languages are left out where no variable names their command.
-    let left_out = |line: &&str| line.contains("names no command: rows of ");
+    // Rows of other languages are left out where no variable names their command, and Valkey where there is
+    // none.
+    let left_out =
+        |line: &&str| line.contains("names no command: rows of ") || line.starts_with("valkey is left out: ");
     let said: Vec<&str> = ran.err.lines().filter(|line| !left_out(line)).collect();
     assert_eq!((ran.code, &said[..]), (0, &[] as &[&str]), "{ran:?}");
     let (parts, around) = parts(&std::fs::read_to_string(file).expect("the file"));

@@ -13,9 +13,10 @@ use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, WakerHan
 use kelix_fabric::tcp::{Agent, AgentLimits, AgentShard, ConnectionId, Event, REFUSED};
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head};
-use kelix_image::{Header, MemoryMap, Span};
-use kelix_types::Place;
-use kelix_types::limits::GRANULE_BYTES;
+use kelix_image::words::Words;
+use kelix_image::{Header, MemoryMap, Span, inline_item};
+use kelix_types::limits::{GRANULE_BYTES, KEY_BYTES_MAX};
+use kelix_types::{KeyHash, Location, Place, SizeClass, TableId};
 use libfuzzer_sys::fuzz_target;
 
 const SHARDS: usize = 2;
@@ -26,6 +27,7 @@ const WRITE_WORDS: usize = 5000;
 const STRANGER_WORDS: usize = 1 + 4096;
 const READ_WORDS: u32 = 8192;
 const FEED_WORDS: u32 = 8192;
+const FOUND_WORDS: u32 = SET_UP_BYTES / 8 - 2;
 const SET_UP_BYTES: u32 = 1 << 20;
 /// Only waited for when something is broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,17 +53,39 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
                 word.store(0, place.0 + index * 8);
             }
         }
+        map.words(FOUND, 5).expect("a segment").copy_in(0, &item());
         let waker = Arc::new(WakerHandle::pair().expect("descriptors").0);
         shards.push(AgentShard { header: header_span, segments, waker });
         memory = Some((map, header.epoch()));
     }
     let authority = Span::private(AUTHORITY_BYTES).word(AUTHORITY_TERM);
-    let limits = AgentLimits { connections: 2, greeting: PATIENCE * 2, write_words: WRITE_WORDS };
+    let limits = AgentLimits { connections: 2, greeting: PATIENCE * 2, write_words: WRITE_WORDS, index };
     let agent = Agent::new(shards, authority, 0, limits).expect("descriptors");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (map, epoch) = memory.expect("a shard");
     Mutex::new(World { agent, listener, map, epoch })
 });
+
+/// Where an item stands, in memory that nothing else is in.
+const FOUND: Place = Place(GRANULE_BYTES + 30_000 * 8);
+const CLASS: SizeClass = SizeClass(3);
+const TABLE: TableId = TableId(3);
+const KEY: [u8; 8] = *b"8 bytes.";
+
+fn item() -> [u64; 5] {
+    inline_item(TABLE, KEY, 7)
+}
+
+/// An index that knows one item, by hashes with an even number, and by others what is none; or nothing.
+fn index(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+    if hash.0 % 4 == 3 {
+        return true;
+    }
+    let location = Location::new(FOUND.plus(hash.0 % 2 * 64), CLASS);
+    let taken = take(location, map.words(location.place(), CLASS.words()).expect("a segment"));
+    assert!(hash.0 % 2 == 0 || !taken);
+    false
+}
 
 /// What the server does about a frame of the set-up conversation.
 #[derive(Clone, Copy)]
@@ -106,6 +130,15 @@ impl Model {
                 6 if count <= SET_UP_BYTES => (count as usize).div_ceil(8),
                 // Words of a feed, which nobody follows here.
                 7 if (1..=FEED_WORDS).contains(&count) => count as usize,
+                8 if count as usize <= KEY_BYTES_MAX => 2 + (count as usize).div_ceil(8),
+                9 if count <= FOUND_WORDS => {
+                    if count == 0 {
+                        0
+                    } else {
+                        2 + count as usize
+                    }
+                }
+                10 if count == 0 => 2,
                 _ => return self.ends = true,
             };
             let opened = !self.mailboxes.is_empty();
@@ -120,6 +153,22 @@ impl Model {
             let words = kelix_fuzz::words(body);
             match (kind, self.mailboxes.get_mut(small)) {
                 (1, Some(_)) => self.read(world, name, words[0], count as usize),
+                (8, Some(_)) if words[1] > u64::from(u16::MAX) => self.ends = true,
+                (8, Some(_)) if words[0] % 4 == 3 => {
+                    // The stamp, and no generations that were counted.
+                    let told = [head(10, 0, name, 0), world.epoch, 0];
+                    told.into_iter().for_each(|word| self.answers.extend(word.to_le_bytes()));
+                }
+                (8, Some(_)) => {
+                    let key = &body[16..16 + count as usize];
+                    let is_it = words[0] % 2 == 0 && words[1] == u64::from(TABLE.0) && key == KEY;
+                    let item = item();
+                    let item = if is_it { &item[..] } else { &[] };
+                    self.answers.extend(head(9, 0, name, item.len() as u32).to_le_bytes());
+                    let place = Location::new(FOUND, CLASS).word();
+                    let told = [world.epoch, place].into_iter().filter(|_| is_it).chain(item.iter().copied());
+                    told.for_each(|word| self.answers.extend(word.to_le_bytes()));
+                }
                 (4, Some(mailbox)) => {
                     let first = name as usize;
                     let Some(target) = mailbox.get_mut(first..first + words.len()) else {
@@ -205,7 +254,17 @@ fn compose(input: &mut Input<'_>) -> (Vec<u8>, Vec<usize>) {
                 let length = usize::from(input.u8());
                 sent.extend_from_slice(input.bytes(length));
             }
-            6 => sent.extend(head(input.u8() % 8, input.u8(), input.u32(), input.u32() >> 8).to_le_bytes()),
+            7 if what & 8 != 0 => {
+                // A FIND, of what there is or of something like that.
+                let (other, length) = (input.u8(), if what & 128 == 0 { 8 } else { input.u8() });
+                sent.extend(head(8, input.u8() % 3, u32::from(what), length.into()).to_le_bytes());
+                sent.extend(u64::from(what >> 4).to_le_bytes());
+                sent.extend((u64::from(TABLE.0) + u64::from(other & 1) * 70_000).to_le_bytes());
+                let begin = sent.len();
+                sent.extend_from_slice(if other & 2 == 0 { &KEY } else { input.bytes(8) });
+                sent.resize(begin + usize::from(length).next_multiple_of(8), 0);
+            }
+            6 => sent.extend(head(input.u8() % 10, input.u8(), input.u32(), input.u32() >> 8).to_le_bytes()),
             _ => cuts.push(sent.len().saturating_sub(usize::from(what >> 3))),
         }
     }

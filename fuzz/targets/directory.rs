@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     if entries.is_empty() {
         return;
     }
-    let mut directory = Directory::new(word, entries.clone());
+    let mut directory = Directory::new(word, &entries);
     assert_eq!((directory.root(), directory.len(), directory.is_empty()), (word, entries.len(), false));
     // A reader hands such a place to its map, which knows no segment there.
     let place = directory.bucket(hash, bucket).expect("a copy is held");

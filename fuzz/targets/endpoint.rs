@@ -8,17 +8,20 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use kelix_fabric::tcp::{Greeting, TcpEndpoint};
-use kelix_fabric::{Mailbox, PeerId, Read, ReadState, RemoteMemory, Waiter, WorkQueue};
+use kelix_fabric::{Find, FindState, Mailbox, PeerId, Read, ReadState, RemoteMemory, Waiter, WorkQueue};
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head, hello};
-use kelix_types::Place;
 use kelix_types::limits::SESSION_READS_MAX;
+use kelix_types::{KeyHash, Place, TableId};
 use kelix_wire::control::Frame;
 use libfuzzer_sys::fuzz_target;
 
 const SHARDS: usize = 2;
 const MAILBOX_BYTES: u64 = 4096;
 const PIECE_WORDS: usize = 8 << 10;
+const KEY: &[u8] = b"a key, say";
+/// Where the item of each key stands, in a slot of some class.
+const LOCATION: u64 = 2 << 40 | 4;
 /// Looks after which what was sent has arrived.
 const LOOKS: usize = 64;
 
@@ -27,11 +30,11 @@ static LISTENER: LazyLock<TcpListener> = LazyLock::new(|| TcpListener::bind("127
 struct World {
     endpoint: TcpEndpoint,
     server: End,
-    /// READs under way by tag, and how many of them there were.
-    reads: Vec<Option<Read>>,
+    /// READs under way by tag, and FINDs, which are marked; and how many of them there were.
+    reads: Vec<Option<(Read, bool)>>,
     posted: usize,
-    /// READ frames that the server has and has not answered: tag on the wire and words.
-    asked: Vec<(u32, u32)>,
+    /// READ frames that the server has and has not answered: tag on the wire and words; none of a FIND.
+    asked: Vec<(u32, Option<u32>)>,
     seen: usize,
     /// The server kept to the protocol so far.
     honest: bool,
@@ -89,6 +92,10 @@ fn greet(greeting: &mut Greeting) -> bool {
     }
 }
 
+fn find(Read { peer, tag, .. }: Read) -> Find<'static> {
+    Find { peer, hash: KeyHash(7), table: TableId(3), key: KEY, tag }
+}
+
 impl World {
     fn step(&mut self, input: &mut Input<'_>) {
         let what = input.u8();
@@ -113,7 +120,7 @@ impl World {
             }
             6 => {
                 self.honest = false;
-                let first = head(input.u8() % 8, input.u8(), input.u32(), input.u32() >> 8);
+                let first = head(input.u8() % 11, input.u8(), input.u32(), input.u32() >> 8);
                 self.send(&first.to_le_bytes());
             }
             _ => match what >> 3 & 7 {
@@ -160,15 +167,36 @@ impl World {
         };
         let peer = PeerId(u32::from(tag) % SHARDS as u32);
         let read = Read { peer, place: Place(u64::from(input.u16()) * 8), words, tag: u32::from(tag) };
-        self.endpoint.post_read(read);
+        let finds = input.u8() & 3 == 0;
+        match finds {
+            true => self.endpoint.post_find(find(read)),
+            false => self.endpoint.post_read(read),
+        }
         self.endpoint.doorbell();
-        self.reads[usize::from(tag)] = Some(read);
+        self.reads[usize::from(tag)] = Some((read, finds));
     }
 
     fn poll(&mut self, tag: usize) {
-        let Some(read) = self.reads[tag] else { return };
+        let Some((read, finds)) = self.reads[tag] else { return };
         let mut words = vec![u64::MAX; read.words];
         self.endpoint.look();
+        if finds {
+            match self.endpoint.poll_find(find(read), &mut words) {
+                FindState::Pending => return,
+                FindState::Found(location, sampled) => {
+                    let numbered = words.iter().zip(0..).all(|(word, at)| *word == at);
+                    assert!(!self.honest || numbered && !words.is_empty(), "other words of {read:?}");
+                    assert!(!self.honest || (sampled.before, location.word()) == (5, LOCATION));
+                }
+                FindState::Absent(generations, sampled) => {
+                    assert!(!self.honest || (sampled.before, generations) == (5, LOCATION));
+                }
+                FindState::Nothing => {}
+                FindState::Broken => assert!(!self.honest || self.posted > SESSION_READS_MAX),
+            }
+            self.reads[tag] = None;
+            return;
+        }
         match self.endpoint.poll_read(read, &mut words) {
             ReadState::Pending => return,
             ReadState::Done(sampled) => {
@@ -193,6 +221,7 @@ impl World {
             let words = match first as u8 {
                 1 => 1,
                 4 => count as usize,
+                8 => 2 + (count as usize).div_ceil(8),
                 _ => (count as usize).div_ceil(8),
             };
             if self.server.received.len() < self.seen + 8 + words * 8 {
@@ -201,7 +230,11 @@ impl World {
             self.seen += 8 + words * 8;
             if first as u8 == 1 {
                 assert!((1..=PIECE_WORDS as u32).contains(&count));
-                self.asked.push((name, count));
+                self.asked.push((name, Some(count)));
+            }
+            if first as u8 == 8 {
+                assert_eq!(count as usize, KEY.len());
+                self.asked.push((name, None));
             }
         }
         if self.asked.is_empty() {
@@ -209,11 +242,21 @@ impl World {
         }
         // Those of one READ in their order, those of different ones in any; or one that is not the first.
         let index = usize::from(input.u8()) % self.asked.len();
-        let slot = |tag: u32| tag >> 16;
+        let slot = |tag: u32| tag >> 12;
         let wanted = slot(self.asked[index].0);
         let first = self.asked.iter().position(|(tag, _)| slot(*tag) == wanted).expect("one at least");
         self.honest &= first == index || what & 1 == 0;
         let (tag, count) = self.asked.remove(if what & 1 == 0 { first } else { index });
+        let Some(count) = count else {
+            let words = u64::from(what >> 2 & 1) * u64::from(what);
+            let is_absent = what & 2 != 0;
+            let (kind, words) = if is_absent { (10, 0) } else { (9, words) };
+            let mut bytes = head(kind, what >> 2, tag, words as u32).to_le_bytes().to_vec();
+            if words > 0 || is_absent {
+                [5, LOCATION].into_iter().chain(0..words).for_each(|word| bytes.extend(word.to_le_bytes()));
+            }
+            return self.send(&bytes);
+        };
         if what & 2 != 0 {
             return self.send(&head(3, 0, tag, 0).to_le_bytes());
         }
@@ -234,9 +277,13 @@ impl World {
             self.endpoint.look();
         }
         assert!(self.endpoint.is_broken(PeerId(0)), "the server has gone");
-        for read in self.reads.into_iter().flatten() {
+        for (read, finds) in self.reads.into_iter().flatten() {
             let mut words = vec![0; read.words];
-            assert!(self.endpoint.poll_read(read, &mut words) != ReadState::Pending);
+            let is_pending = match finds {
+                true => self.endpoint.poll_find(find(read), &mut words) == FindState::Pending,
+                false => self.endpoint.poll_read(read, &mut words) == ReadState::Pending,
+            };
+            assert!(!is_pending);
         }
     }
 }

@@ -209,7 +209,7 @@ fuzz_target!(|data: &[u8]| {
         // Bits that say before which steps something is changed.
         let mut between = if what & 8 != 0 { input.u8() } else { 0 };
         let steady = between == 0;
-        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (table, hash, key), pointer);
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (table, hash, key), (pointer, false));
         let mut end = None;
         for _ in 0..STEPS_MAX {
             if between & 1 != 0 {

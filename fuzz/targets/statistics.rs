@@ -188,14 +188,14 @@ impl World {
         let meter = heap::Meter::begin();
         let Ok(mut told) = serde_json::from_str(&text) else { return };
         let told_bytes = meter.left();
-        let mut open = || match how % 8 {
+        let open = || match how % 8 {
             0 => Ok(Lent::new(self.client.session()?, None)),
             _ => Err(Failure::usage("fuzz", "no server")),
         };
         let mut names = Names::default();
-        names.add_to(&mut told, &mut open);
-        names.add_to(&mut told, &mut open);
-        name_tables(&mut told, &mut open);
+        names.add_to(&mut told, open);
+        names.add_to(&mut told, open);
+        name_tables(&mut told, open);
         show(&self.example, &told, told_bytes);
         show(&told, &self.example, told_bytes);
     }

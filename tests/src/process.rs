@@ -318,6 +318,19 @@ impl Held {
 }
 
 impl ServerProcess {
+    /// What it holds for its clients when none of them is being answered: the thread that answers one is gone
+    /// within moments, and would hide another one that stays.
+    pub fn held_at_rest(&self) -> Held {
+        until("no client is being answered", || !self.is_answering());
+        self.held()
+    }
+
+    fn is_answering(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.pid())).into_iter().flatten();
+        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+        tasks.flatten().filter_map(name).any(|name| name.trim_end() == "kelix-client")
+    }
+
     /// What it holds for its clients now.
     pub fn held(&self) -> Held {
         let pid = self.process.pid();

@@ -46,7 +46,7 @@ fn killed_clients_leave_nothing_behind() {
     let table = session.create_table("t").unwrap();
     let bystander = Bystander::start(&server);
     let mut random = Random(1);
-    let (held, items) = (server.held(), asked_sum(&asking, "items"));
+    let (held, items) = (server.held_at_rest(), asked_sum(&asking, "items"));
     let mut live = None;
     for round in 0..12 {
         for seed in [2 * round, 2 * round + 1] {
@@ -111,7 +111,7 @@ fn a_client_killed_with_full_rings_leaves_nothing_behind() {
     let table = session.create_table("t").unwrap();
     session.put(table, &0u64.to_le_bytes(), &value::make(0, 1, 30_000)).unwrap();
     let bystander = Bystander::start(&server);
-    let before = server.held();
+    let before = server.held_at_rest();
     for _ in 0..5 {
         let mut hoarding = client("hoard", &run, &[1, 3000]);
         hoarding.expect("ready");
@@ -148,7 +148,7 @@ fn a_hundred_sessions_leave_nothing_behind() {
     let mut first = server.session();
     first.create_table("t").unwrap();
     let bystander = Bystander::start(&server);
-    let (before, live) = (server.held(), asked_sum(&asking, "memory/live_bytes"));
+    let (before, live) = (server.held_at_rest(), asked_sum(&asking, "memory/live_bytes"));
     for number in 0..100u64 {
         match number % 5 {
             0 => drop(server.session()),

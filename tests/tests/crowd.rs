@@ -80,7 +80,7 @@ fn clients_that_are_killed_at_random_lose_nothing_and_leave_nothing() {
     let bystander = Bystander::start(&server);
     // What the first one of its kind has the server open stays open.
     let far = server.far_session_by(Path::Index);
-    let before = server.held();
+    let before = server.held_at_rest();
     let client = server.client();
     let mut items = 0;
     until("the shard has reported what there is", || {

@@ -81,7 +81,7 @@ fn a_server_without_threads_refuses_who_comes_and_serves_who_is_there() {
     let server = somebody.program().serving(somebody.launch(&[]));
     let bystander = Bystander::start(&server);
     let client = server.client();
-    let before = server.held();
+    let before = server.held_at_rest();
     somebody.limit_threads(&server, "1:");
     let refused = match client.session_with(patient()) {
         Err(error) => error,

@@ -119,7 +119,7 @@ fn clients_that_are_killed_leave_nothing_behind() {
     let server = serve(&run, false);
     let mut session = server.far_session_by(Path::Index);
     session.create_table("t").unwrap();
-    let (bystander, before) = (Bystander::start(&server), server.held());
+    let (bystander, before) = (Bystander::start(&server), server.held_at_rest());
     let program = env!("CARGO_BIN_EXE_kelix-test-client");
     for round in 0..4u64 {
         let churn = |seed: u64| {

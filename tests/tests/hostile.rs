@@ -34,7 +34,7 @@ fn world(shards: usize) -> World {
     let server = ServerProgram { program, directory: run.path(), shards, memory_bytes, take_over: false };
     let server = server.serve();
     let bystander = Bystander::start(&server);
-    World { before: server.held(), bystander, server, run }
+    World { before: server.held_at_rest(), bystander, server, run }
 }
 
 impl World {
@@ -89,6 +89,45 @@ fn half_a_greeting_and_then_silence() {
         stream.write_all(&greeting[..bytes]).unwrap();
     }
     streams.iter().for_each(|stream| until_closed(stream, "the silent connection is ended"));
+    world.end();
+}
+
+/// A client at rest takes no thread of the server. One that breaks off in the middle of a frame takes one, and
+/// keeps nobody waiting: not who connects, not who has a frame answered, and not who goes.
+#[test]
+fn half_a_frame_of_clients_at_rest() {
+    let _watchdog = watchdog("half a frame");
+    let world = world(1);
+    let open = |count: usize| -> Vec<RawSession> { (0..count).map(|_| world.open()).collect() };
+    let takes = |threads: usize| world.server.held().threads <= world.before.threads + threads;
+    let (half, gone) = (open(10), open(10));
+    until("clients at rest take no thread", || takes(0));
+    let ask = Frame::AskSegments { shard: 0 };
+    let (kind, bytes) = ask.encode();
+    let frame = [frame_head(kind, 0, bytes.len() as u32), bytes].concat();
+    for (session, broken_off) in half.iter().zip([1, 15, 16, 17].into_iter().cycle()) {
+        (&session.stream).write_all(&frame[..broken_off]).unwrap();
+    }
+    until("who says half of it has a thread", || !takes(half.len() - 1));
+    drop(gone);
+    let others = open(3);
+    for session in &others {
+        for _ in 0..3 {
+            raw::send(&session.stream, &ask).unwrap();
+            let (answer, descriptors) = raw::receive(&session.stream).unwrap();
+            assert!(
+                matches!(answer, Frame::Segments { shard: 0, last: true, .. }) && !descriptors.is_empty()
+            );
+        }
+    }
+    until("who was answered is at rest again", || takes(half.len()));
+    // The other half comes late.
+    for (session, broken_off) in half.iter().zip([1, 15, 16, 17].into_iter().cycle()) {
+        (&session.stream).write_all(&frame[broken_off..]).unwrap();
+        assert!(matches!(raw::receive(&session.stream).unwrap().0, Frame::Segments { shard: 0, .. }));
+    }
+    until("all are at rest", || takes(0));
+    drop((half, others));
     world.end();
 }
 

@@ -221,16 +221,68 @@ fn scans_lose_no_key_while_others_come_and_go() {
             let mut rows = Rows::new();
             let mut scans = 0;
             while !done.load(Ordering::SeqCst) || scans < 8 {
-                let session = &mut sessions[scans % 2];
-                let table = session.table(&name).unwrap();
-                let backwards = scans / 2 % 2 == 1;
-                let scan = if backwards { Scan::all().backwards() } else { Scan::all() };
-                session.scan_into(table, &scan, &mut rows).unwrap();
-                check(kind, &rows, Some((stay, backwards)));
+                scan_all(&mut sessions[scans % 2], &name, scans / 2 % 2 == 1, &mut rows);
+                check(kind, &rows, Some((stay, scans / 2 % 2 == 1)));
                 scans += 1;
             }
         });
     }
+}
+
+/// The same while the shard lays leaves out, which it does of tables that have some thousand: no scan meets a
+/// leaf twice, or misses one that moves meanwhile.
+#[test]
+fn scans_lose_no_key_while_leaves_are_laid_out() {
+    let _watchdog = watchdog("ordered scans beside a layout");
+    let run = RunDir::new();
+    let server = server(&run);
+    let client = server.client();
+    for (number, kind) in ORDERED.into_iter().enumerate() {
+        let mut writer = server.session();
+        let name = format!("laid out {number}");
+        let table = writer.create_table_of(kind, &name).unwrap();
+        let stay = 3000u64;
+        load(&mut writer, table, (0..stay).map(|number| number * 8));
+        let laid_out = || {
+            let shard = &client.statistics().unwrap().shards[0];
+            let tables = shard.ordered.iter().filter(|of| of.table == u64::from(table.id().0));
+            tables.map(|of| of.laid_out).sum::<u64>()
+        };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(number as u64 + 1);
+                while !done.load(Ordering::SeqCst) {
+                    let others = (0..1000).map(|_| random.below(stay * 8)).filter(|number| number % 8 != 0);
+                    let others: Vec<u64> = others.collect();
+                    load(&mut writer, table, others.iter().copied());
+                    for number in others.iter().step_by(3) {
+                        writer.delete(table, &key(kind, *number)).unwrap();
+                    }
+                }
+            });
+            let mut sessions = [server.session(), server.far_session_by(Path::Auto)];
+            let mut rows = Rows::new();
+            let mut scans = 0;
+            let (mut seen, mut beside) = (0, 0);
+            until("leaves were laid out beside ten scans", || {
+                scan_all(&mut sessions[scans % 2], &name, scans / 2 % 2 == 1, &mut rows);
+                check(kind, &rows, Some((stay, scans / 2 % 2 == 1)));
+                scans += 1;
+                let before = std::mem::replace(&mut seen, laid_out());
+                beside += u64::from(seen > before);
+                beside >= 10 && seen > 1000
+            });
+            done.store(true, Ordering::SeqCst);
+        });
+    }
+}
+
+/// Scans a whole table.
+fn scan_all(session: &mut Session, table: &str, backwards: bool, rows: &mut Rows) {
+    let table = session.table(table).unwrap();
+    let scan = if backwards { Scan::all().backwards() } else { Scan::all() };
+    session.scan_into(table, &scan, rows).unwrap();
 }
 
 /// Checks the keys and values of a scan, and if it is told how many numbers stay and which way the scan went,

@@ -85,7 +85,7 @@ fn random_words_all_over_the_ring() {
     let run = RunDir::new();
     let server = server(&run, 2);
     let bystander = Bystander::start(&server);
-    let before = server.held();
+    let before = server.held_at_rest();
     for seed in seeds(200) {
         eprintln!("seed {seed}");
         let mut random = Random(seed);
@@ -124,7 +124,7 @@ fn a_fault_while_the_session_is_still_set_up_ends_it() {
     let run = RunDir::new();
     let server = server(&run, 40);
     let bystander = Bystander::start(&server);
-    let before = server.held();
+    let before = server.held_at_rest();
     for _ in 0..30 {
         let mut session = RawSession::open_shards(run.path(), 1);
         session.shards[0].scribble(0, &[u64::MAX, 0]);

@@ -378,7 +378,7 @@ fn read_until_superseded((mut session, table): (Session, Table), superseded: &At
 /// From the moment on in which a successor serves, nothing of the first server is believed: no value in its
 /// memory, no answer, no message; it ends by itself, and none of what it was still asked shows in the
 /// successor's state.
-fn take_over(stopped: bool) {
+fn take_over() {
     let run = RunDir::new();
     let mut first = serve(&run, false);
     let mut old = first.session();
@@ -390,15 +390,13 @@ fn take_over(stopped: bool) {
     });
     let mut raw = RawSession::open(run.path());
     let mut completions = Vec::new();
-    if stopped {
-        first.process.stop_still();
-        // Under way when the successor comes.
-        for key in 0..KEYS {
-            old.submit_put(old_table, &key.to_le_bytes(), &value::make(key, 2, 100)).unwrap();
-        }
-        assert_eq!(old.poll(&mut completions).unwrap(), 0);
-        assert!(raw.post(0, RequestHead::new(Op::Ping, 1, TableId(1)), &[], &[]));
+    first.process.stop_still();
+    // Under way when the successor comes.
+    for key in 0..KEYS {
+        old.submit_put(old_table, &key.to_le_bytes(), &value::make(key, 2, 100)).unwrap();
     }
+    assert_eq!(old.poll(&mut completions).unwrap(), 0);
+    assert!(raw.post(0, RequestHead::new(Op::Ping, 1, TableId(1)), &[], &[]));
     let second = serve(&run, true);
     superseded.store(true, Ordering::SeqCst);
     let mut sessions = reading.map(|thread| thread.join().expect("a reader that reads nothing stale"));
@@ -414,14 +412,10 @@ fn take_over(stopped: bool) {
     let table = new.create_table("t").unwrap();
     assert!(new.get(table, &0u64.to_le_bytes()).unwrap().is_none(), "the successor begins empty");
     fill(&mut new, 3);
-    if stopped {
-        first.process.go_on();
-    }
+    first.process.go_on();
     assert_eq!(first.process.expect("ended "), "superseded");
     assert!(first.process.end().success());
-    if stopped {
-        assert_eq!(raw.reply(0, Duration::ZERO), None, "the first server answered after it was superseded");
-    }
+    assert_eq!(raw.reply(0, Duration::ZERO), None, "the first server answered after it was superseded");
     assert!(!RunDirectory(run.path().to_path_buf()).socket(first.term).exists());
     assert_eq!(statistics(&second.client())["term"], second.term);
     for (which, session) in sessions.iter_mut().chain([&mut old]).enumerate() {
@@ -446,15 +440,9 @@ fn take_over(stopped: bool) {
 }
 
 #[test]
-fn a_successor_of_a_running_server_is_all_that_is_believed() {
-    let _watchdog = watchdog("take-over of a running server");
-    (0..3).for_each(|_| take_over(false));
-}
-
-#[test]
 fn a_successor_of_a_stopped_server_is_all_that_is_believed() {
     let _watchdog = watchdog("take-over of a stopped server");
-    (0..3).for_each(|_| take_over(true));
+    (0..3).for_each(|_| take_over());
 }
 
 /// Who connects to a server that stands still, and is superseded before it greets, is not told of a lease,

@@ -76,7 +76,7 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
     let _watchdog = watchdog("hostile frames over TCP");
     let run = RunDir::new();
     let server = serve(&run, false);
-    let (bystander, before) = (Bystander::start(&server), server.held());
+    let (bystander, before) = (Bystander::start(&server), server.held_at_rest());
     let mailbox_words = kelix_wire::MAILBOX_BYTES / 8;
     let frames: [(&str, Vec<u64>); 13] = [
         ("nothing known", vec![0]),
@@ -174,7 +174,7 @@ fn random_bytes_end_their_sender_alone() {
     let _watchdog = watchdog("random bytes over TCP");
     let run = RunDir::new();
     let server = serve(&run, false);
-    let (bystander, before) = (Bystander::start(&server), server.held());
+    let (bystander, before) = (Bystander::start(&server), server.held_at_rest());
     let mut random = Random(5);
     for round in 0..200 {
         let mut stream = if round % 2 == 0 { greet(&server, Purpose::Session) } else { connect(&server) };
@@ -198,7 +198,7 @@ fn whoever_says_nothing_is_not_waited_for() {
     let _watchdog = watchdog("silent connections");
     let run = RunDir::new();
     let server = serve(&run, false);
-    let (bystander, before) = (Bystander::start(&server), server.held());
+    let (bystander, before) = (Bystander::start(&server), server.held_at_rest());
     let silent: Vec<TcpStream> = (0..50).map(|_| connect(&server)).collect();
     let mut slow = connect(&server);
     slow.write_all(&[6, 0, 1]).unwrap();

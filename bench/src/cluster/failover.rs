@@ -6,15 +6,15 @@
 
 use kelix_report::interleave::median;
 use kelix_report::progress;
-use kelix_report::report::Row;
+use kelix_report::report::{Row, told};
 use rustix::process::Signal;
 
+use super::Plan;
 use super::hosts::{self, Hosts};
 use super::load::{Load, Store, Tally};
 use super::nodes::Nodes;
 use super::puts::memory_for;
 use super::sentinel::{self, Sentinel};
-use super::{Plan, told};
 
 /// Nodes of ours.
 pub(super) const NODES: usize = 3;

@@ -23,7 +23,7 @@ pub(crate) use nodes::Nodes;
 use kelix_report::Report;
 use kelix_report::cores::unpin;
 use kelix_report::progress;
-use kelix_report::report::{Row, Sense};
+use kelix_report::report::Row;
 
 use crate::Options;
 
@@ -63,21 +63,6 @@ impl Plan {
     /// What a measurement has, or a small run.
     fn choose<T>(self, full: T, small: T) -> T {
         if self.is_full { full } else { small }
-    }
-}
-
-/// A row of a figure that is compared with nothing.
-fn told(id: &'static str, name: &'static str, unit: &'static str, figure: f64, wanted: Option<f64>) -> Row {
-    Row {
-        id: id.into(),
-        name: name.into(),
-        ours: figure,
-        other: None,
-        unit,
-        ratio: figure,
-        wanted,
-        sense: Sense::AtMost,
-        note: String::new(),
     }
 }
 

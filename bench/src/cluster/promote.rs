@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use kelix::{Session, Table};
 use kelix_report::interleave::median;
 use kelix_report::progress;
-use kelix_report::report::Row;
+use kelix_report::report::{Row, told};
 
 use super::nodes::{Nodes, PATIENCE};
-use super::{Plan, text, told};
+use super::{Plan, text};
 use crate::served::{Asker, Home};
 use crate::store::{Numbers, key_of, memory_for, number_of, numbered_value, put_all};
 

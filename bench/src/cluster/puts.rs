@@ -7,11 +7,11 @@ use kelix::{FabricChoice, Session, SessionOptions, Table, Values};
 use kelix_report::daemon::processor_time;
 use kelix_report::interleave::{Comparison, compared as between, take_turns};
 use kelix_report::progress;
-use kelix_report::report::{Row, Sense, as_rate, compared};
+use kelix_report::report::{Row, Sense, as_rate, compared, told};
 
 use super::nodes::{Nodes, PATIENCE};
 use super::way::own_address;
-use super::{Plan, text, told};
+use super::{Plan, text};
 use crate::served::{Home, Served};
 use crate::store::{Numbers, key_of, number_of, numbered_value, put_all};
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use kelix::{Session, Table};
 use kelix_report::interleave::median;
 use kelix_report::progress;
-use kelix_report::report::{Row, Sense};
+use kelix_report::report::{Row, Sense, told};
 
 use super::failover::NODES;
 use super::nodes::Nodes;
 use super::puts::memory_for;
-use super::{Plan, text, told};
+use super::{Plan, text};
 use crate::store::{Numbers, key_of, number_of, numbered_value};
 
 /// Failovers, in a measurement and else.

@@ -2,7 +2,6 @@
 //! silent. Beside memcached, in the same run and in turn.
 
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use kelix_fabric::tcp::Greeting;
 use kelix_server::ServerConfig;
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{Frame, Purpose};
-use rustix::net::{RecvFlags, recv};
 
 use super::rows::text;
-use crate::peers::protocol::{Memcached, Protocol};
+use crate::peers::blocking::Blocking;
+use crate::peers::protocol::Memcached;
 use crate::store::{Store, key_of, verify};
 use crate::times::Times;
 use crate::workload::{Batch, Records};
@@ -26,7 +25,6 @@ use kelix_report::cores::{cores, pin, pin_thread, pin_to};
 use kelix_report::daemon::{Daemon, resident_bytes};
 use kelix_report::interleave::median;
 use kelix_report::report::{Row, Sense};
-use kelix_report::socket::send_all;
 
 const RECORDS: u64 = 100_000;
 /// One turn of one side, and in a small run, which only checks that all works.
@@ -125,43 +123,22 @@ impl Client for Ours {
     }
 }
 
-/// A connection to memcached as most of its clients have one: it blocks.
+/// A client of memcached and what it does.
 struct Theirs {
-    socket: OwnedFd,
-    records: Records,
+    connection: Blocking<Memcached>,
     puts: bool,
-    request: Vec<u8>,
-    wanted: Vec<u8>,
-    answer: Vec<u8>,
 }
 
 impl Theirs {
     fn open(daemon: &Daemon, records: Records, puts: bool) -> Result<Theirs, String> {
-        let (request, wanted, answer) = Default::default();
-        Ok(Theirs { socket: daemon.connect()?, records, puts, request, wanted, answer })
-    }
-
-    fn say(&mut self, batch: &Batch) {
-        self.request.clear();
-        self.wanted.clear();
-        Memcached::say(batch, self.records, &mut self.request, &mut self.wanted);
-        send_all(&self.socket, &self.request).expect("a server that listens");
-        self.answer.resize(self.wanted.len(), 0);
-        let mut held = 0;
-        while held < self.wanted.len() {
-            let bytes =
-                recv(&self.socket, &mut self.answer[held..], RecvFlags::empty()).expect("an answer").1;
-            assert!(bytes > 0, "memcached has gone");
-            held += bytes;
-        }
-        assert!(self.answer == self.wanted, "memcached answers something else");
+        Ok(Theirs { connection: Blocking::open(daemon, records)?, puts })
     }
 }
 
 impl Client for Theirs {
     fn run(&mut self, record: u64) {
         let (gets, puts) = if self.puts { (vec![], vec![record]) } else { (vec![record], vec![]) };
-        self.say(&Batch { gets, puts });
+        self.connection.run(&Batch { gets, puts }).expect("an answer");
     }
 }
 
@@ -295,10 +272,10 @@ impl Pair {
         store.load(RECORDS)?;
         let records = Records::new(RECORDS, 32);
         let daemon = Memcached::serve(records)?;
-        let mut loader = Theirs::open(&daemon, records, true)?;
+        let mut loader = Blocking::<Memcached>::open(&daemon, records)?;
         for first in (0..RECORDS).step_by(64) {
             let puts = (first..RECORDS.min(first + 64)).collect();
-            loader.say(&Batch { gets: vec![], puts });
+            loader.run(&Batch { gets: vec![], puts })?;
         }
         let turn = if rounds < ROUNDS_MAX { TURN_SMALL } else { TURN };
         Ok(Pair { store, daemon, records, rounds: rounds.min(ROUNDS_MAX), turn })

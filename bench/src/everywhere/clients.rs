@@ -9,7 +9,7 @@ use kelix_server::ServerConfig;
 use super::rows::text;
 use crate::store::{Store, idle_share, put_records};
 use kelix_report::interleave::compare;
-use kelix_report::report::{Row, Sense, as_rate, compared};
+use kelix_report::report::{Row, Sense, as_rate, compared, told};
 
 /// Items of a batch.
 const BATCH: u64 = 16;
@@ -86,14 +86,7 @@ pub(super) fn clients(rounds: usize, time: Duration) -> Result<Vec<Row>, String>
 fn idle(time: Duration) -> Row {
     let share = idle_share(time);
     Row {
-        id: "clients_idle".into(),
-        name: "processor time with 500 idle clients".into(),
-        ours: share,
-        other: None,
-        unit: "% of a core",
-        ratio: share,
-        wanted: Some(2.0),
-        sense: Sense::AtMost,
         note: format!("processor time of servers and clients together over {:.1} s", time.as_secs_f64()),
+        ..told("clients_idle", "processor time with 500 idle clients", "% of a core", share, Some(2.0))
     }
 }

@@ -28,6 +28,9 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// Between two records that are got one after the other; a prime, so that all of them come.
+const UNKNOWN_STEP: u64 = 7919;
+
 fn session(store: &Store, path: Path) -> Result<(Session, Table), String> {
     let options = SessionOptions::default().fabric(FabricChoice::Tcp).path(path);
     let mut session = store.client.session_with(options).map_err(text)?;
@@ -91,8 +94,36 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
         );
         rows.push(compared(id, name, "ns", 1.3, comparison, &note));
     }
+    rows.push(unknown(store)?);
     rows.push(pipeline(store, rounds, hot)?);
     Ok(rows)
+}
+
+/// Gets over TCP of records that the session has not met before, so that it knows no pointer: by a FIND, beside
+/// a bucket and an item that are READ.
+fn unknown(store: &Store) -> Result<Row, String> {
+    let [mut found, mut read] =
+        [Path::Auto, Path::Index].map(|path| session(store, path).map(|of| (of, 0, 0)));
+    let mut get = |side: usize| {
+        let ((session, table), record, gets) = match if side == 0 { &mut found } else { &mut read } {
+            Ok(of) => of,
+            Err(why) => return Err(why.clone()),
+        };
+        let mut value = [0; 32];
+        let of = session.get_into(*table, &key_of(*record), &mut value).map_err(text)?;
+        (of.map(|(bytes, _)| bytes) == Some(32)).then_some(()).ok_or("a record is missing")?;
+        verify(&value, *record);
+        // Nobody meets one twice before all of them have had their turn.
+        *record = (*record + UNKNOWN_STEP) % store.records;
+        *gets += 1;
+        Ok(1)
+    };
+    let times = take_turns(store.rounds, 2, &mut get)?;
+    let ((session, ..), _, gets) = found?;
+    let cost = session.cost();
+    let note = format!("{gets} gets, {} READs, {} messages; ", cost.reads, cost.messages);
+    let name = "get of an unknown record over TCP / by READs of a bucket and an item";
+    Ok(compared("tcp_get_unknown", name, "ns", 0.7, compared_times(&times[0], &times[1]), &note))
 }
 
 /// Batches of puts by a session that may ask again, which keeps them and lets the shard keep its answers,

@@ -16,7 +16,7 @@ use crate::store::verify;
 use crate::workload::{Records, key};
 use kelix_report::cores::{pin, unpin};
 use kelix_report::interleave::compare;
-use kelix_report::report::{Row, Sense, compared};
+use kelix_report::report::{Row, compared, told};
 
 /// Links of an item in the row of batches.
 const LINKS: u64 = 64;
@@ -209,14 +209,7 @@ fn link_bytes() -> Row {
     };
     let bytes = (size_of(100) - size_of(1)) as f64 / 99.0;
     Row {
-        id: "link_bytes".into(),
-        name: "bytes a link with a key of 8 bytes".into(),
-        ours: bytes,
-        other: None,
-        unit: "bytes",
-        ratio: bytes,
-        wanted: Some(40.0),
-        sense: Sense::AtMost,
         note: "counted".into(),
+        ..told("link_bytes", "bytes a link with a key of 8 bytes", "bytes", bytes, Some(40.0))
     }
 }

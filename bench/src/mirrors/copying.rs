@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use kelix_report::interleave::{self, compared as between};
 use kelix_report::progress;
-use kelix_report::report::{Row, compared, figure};
+use kelix_report::report::{Row, compared, figure, told};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::data::{Kind, Marker, Reader, Stream, Tally, Writer};
 use super::hosts::{Host, Hosts};
-use super::{PATIENCE, Size, text, told};
+use super::{PATIENCE, Size, text};
 use crate::times::Times;
 
 /// Records of 992 bytes: with their keys and heads 1 GB.
@@ -241,7 +241,7 @@ fn catch_up(hosts: &mut Hosts, mut writer: Writer, size: Size, tally: &mut Tally
         figure(times.iter().copied().fold(0.0, f64::max)),
     );
     let name = "from the moment that a mirror goes on, which was stopped, until it shows what was put then";
-    Ok(Row { note, ..told("catch_up", name, "s", (interleave::median(&times), 2.0)) })
+    Ok(Row { note, ..told("catch_up", name, "s", interleave::median(&times), Some(2.0)) })
 }
 
 impl Size {

@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kelix::{Completion, Cost, ErrorKind, Item, NewItem, Outcome, Rows, Scan, Session, Table, TableKind};
-use kelix_report::report::Row;
+use kelix_report::report::{Row, told};
 
 use super::hosts::{Host, Hosts};
-use super::{PATIENCE, text, told};
+use super::{PATIENCE, text};
 use crate::store::{Numbers, Walk, key_of, number_of, numbered_value};
 
 /// Puts that are under way at once.
@@ -269,7 +269,7 @@ impl Tally {
             "{} reads: {} stale, {} mixed; {} were done again since their mirror had been copied anew",
             self.reads, self.stale, self.mixed, self.anew
         );
-        Row { note, ..told("stale_reads", name, "reads", (wrong, 0.0)) }
+        Row { note, ..told("stale_reads", name, "reads", wrong, Some(0.0)) }
     }
 }
 

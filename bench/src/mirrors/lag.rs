@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use kelix_report::progress;
-use kelix_report::report::{Row, figure};
+use kelix_report::report::{Row, figure, told};
 
 use super::data::{Kind, Marker, Reader, Stream, Tally, Writer};
 use super::hosts::Hosts;
-use super::{PATIENCE, Size, told};
+use super::{PATIENCE, Size};
 use crate::store::Numbers;
 use crate::times::Times;
 
@@ -100,7 +100,7 @@ pub(super) fn rows(
                 figure(ms(own.quantile_ns(share))),
             );
             let lag = ms(seen.quantile_ns(share));
-            rows.push(Row { note, ..told(ids[index], names[index], "ms", (lag, WANTED[index])) });
+            rows.push(Row { note, ..told(ids[index], names[index], "ms", lag, Some(WANTED[index])) });
         }
     }
     reader.wait_for(&mut marker)?;

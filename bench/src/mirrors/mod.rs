@@ -18,7 +18,7 @@ use std::time::Duration;
 use kelix_report::Report;
 use kelix_report::cores::unpin;
 use kelix_report::progress;
-use kelix_report::report::{Row, Sense};
+use kelix_report::report::Row;
 
 use crate::Options;
 use data::{Kind, Tally, Writer};
@@ -49,21 +49,6 @@ impl Size {
     /// What a measurement has, or a small run.
     fn choose<T>(self, full: T, small: T) -> T {
         if self.is_full { full } else { small }
-    }
-}
-
-/// A row of a figure that is compared with nothing.
-fn told(id: &'static str, name: &'static str, unit: &'static str, (figure, wanted): (f64, f64)) -> Row {
-    Row {
-        id: id.into(),
-        name: name.into(),
-        ours: figure,
-        other: None,
-        unit,
-        ratio: figure,
-        wanted: Some(wanted),
-        sense: Sense::AtMost,
-        note: String::new(),
     }
 }
 

@@ -7,7 +7,8 @@ use super::tree::{Asked, Reader, Tree, check, key_of, text};
 use super::{Size, better, duel, keys, lmdb};
 use crate::lmdb::Environment;
 use kelix_report::cores::{pin, unpin};
-use kelix_report::report::Row;
+use kelix_report::interleave::{self, take_turns};
+use kelix_report::report::{Row, compared};
 
 /// Keys that are asked for in turn, gets of one call, and our batches.
 const ASKED: usize = 1 << 18;
@@ -16,6 +17,7 @@ const BATCH: usize = 256;
 /// Scans of one call, and keys of each.
 const SCANS: usize = 8;
 const SCAN_KEYS: usize = 100;
+const LONG_SCAN_KEYS: usize = 1000;
 
 /// The rows.
 pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
@@ -81,7 +83,51 @@ fn beside_lmdb(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, St
     )?;
     let name = "gets in batches of 256 / LMDB's in one transaction";
     let batch = better("lmdb_batch", name, 10.0, batch, "");
-    Ok(vec![one, batch, scans(size, &mut ours, &environment, numbers)?])
+    Ok(vec![one, batch, scans(size, &mut ours, &environment, numbers)?, laid_out(size, &mut ours, numbers)?])
+}
+
+/// Scans these numbers, which follow each other.
+fn scan(reader: &mut Reader, rows: &mut Rows, wanted: &[u64]) -> Result<(), String> {
+    let scan = Scan::all().numbers(wanted[0]..).limit(wanted.len() as u64);
+    reader.session.scan_into(reader.table, &scan, rows).map_err(text)?;
+    if rows.len() != wanted.len() {
+        return Err(format!("a scan from {} brought {} keys", wanted[0], rows.len()));
+    }
+    for (index, number) in wanted.iter().enumerate() {
+        if rows.key(index) != key_of(*number) {
+            return Err(format!("a scan brought {:?} instead of {number}", rows.key(index)));
+        }
+        check(*number, Some(rows.value(index)))?;
+    }
+    Ok(())
+}
+
+/// Scans of 1,000 keys of the table, whose leaves the shard has laid out, beside one whose keys came in order.
+fn laid_out(size: &Size, ours: &mut Reader, numbers: &[u64]) -> Result<Row, String> {
+    // Another number of keys is another name.
+    let mut tree = Tree::start(TableKind::Inline, size.records + 1)?;
+    tree.put(numbers)?;
+    tree.settle()?;
+    let mut in_order = tree.here(Path::Auto)?;
+    let keys = LONG_SCAN_KEYS.min(numbers.len() / 2);
+    let firsts = |seed: u64| crate::store::Numbers(seed).records((numbers.len() - keys) as u64, ASKED);
+    let (firsts, others) = (firsts(65), firsts(66));
+    let (mut at, mut other_at) = (0, 0);
+    let mut rows = Rows::new();
+    let mut call = |reader: &mut Reader, at: &mut usize, firsts: &[u64]| -> Result<u64, String> {
+        for first in &firsts[*at..*at + SCANS] {
+            scan(reader, &mut rows, &numbers[*first as usize..*first as usize + keys])?;
+        }
+        *at = (*at + SCANS) % ASKED;
+        Ok(SCANS as u64)
+    };
+    let times = take_turns(size.rounds, 2, |side| match side {
+        0 => call(ours, &mut at, &firsts),
+        _ => call(&mut in_order, &mut other_at, &others),
+    })?;
+    let comparison = interleave::compared(&times[0], &times[1]);
+    let name = "scans of 1,000 keys, put in no order and laid out / put in order";
+    Ok(compared("layout_scan", name, "ns", 1.3, comparison, ""))
 }
 
 /// Scans of 100 keys from any key on, of which 100 follow.
@@ -89,25 +135,13 @@ fn scans(size: &Size, ours: &mut Reader, environment: &Environment, numbers: &[u
     let firsts = crate::store::Numbers(62).records((numbers.len() - SCAN_KEYS) as u64, ASKED);
     let (mut at, mut other_at) = (0, 0);
     let mut rows = Rows::new();
-    let mut scan = |first: usize| {
-        let wanted = &numbers[first..first + SCAN_KEYS];
-        let scan = Scan::all().numbers(wanted[0]..).limit(SCAN_KEYS as u64);
-        ours.session.scan_into(ours.table, &scan, &mut rows).map_err(text)?;
-        if rows.len() != wanted.len() {
-            return Err(format!("a scan from {} brought {} keys", wanted[0], rows.len()));
-        }
-        for (index, number) in wanted.iter().enumerate() {
-            if rows.key(index) != key_of(*number) {
-                return Err(format!("a scan brought {:?} instead of {number}", rows.key(index)));
-            }
-            check(*number, Some(rows.value(index)))?;
-        }
-        Ok(())
-    };
     let comparison = duel(
         size.rounds,
         &mut || {
-            firsts[at..at + SCANS].iter().try_for_each(|first| scan(*first as usize))?;
+            for first in &firsts[at..at + SCANS] {
+                let first = *first as usize;
+                scan(ours, &mut rows, &numbers[first..first + SCAN_KEYS])?;
+            }
             at = (at + SCANS) % ASKED;
             Ok(SCANS as u64)
         },

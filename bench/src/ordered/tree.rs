@@ -17,8 +17,10 @@ const MEMORY_BYTES_MIN: u64 = 256 << 20;
 pub(crate) const LOAD_ORDER: u64 = 21;
 /// Items of a batch while a table is loaded.
 const LOAD: usize = 256;
-/// Longest time until all models of a table are trained.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time until all models of a table are trained, and its leaves are laid out, and how long nothing is
+/// seen to change then: more than two reports of the shard are apart.
+const PATIENCE: Duration = Duration::from_secs(300);
+const AT_REST: Duration = Duration::from_millis(200);
 /// The value of an item.
 const ITEM_BYTES: usize = 32;
 /// How often a value was put stands in its lowest bits.
@@ -122,20 +124,21 @@ impl Tree {
         results.into_iter().try_for_each(|result| result.map(drop).map_err(text))
     }
 
-    /// Waits until the shard trains nothing any more.
+    /// Waits until the shard trains nothing any more, and lays no leaves out.
     pub fn settle(&mut self) -> Result<(), String> {
         let began = Instant::now();
         let mut before = None;
         loop {
             let now = self.statistics()?;
-            let trained = (now["sub_models_trained"].clone(), now["top_models_made"].clone());
-            if before.as_ref() == Some(&trained) {
+            let done = ["sub_models_trained", "top_models_made", "laid_out"].map(|what| now[what].clone());
+            if before.as_ref() == Some(&done) {
                 return Ok(());
             }
             if began.elapsed() > PATIENCE {
-                return Err(format!("models are still trained after {PATIENCE:?}"));
+                return Err(format!("models are still trained, or leaves laid out, after {PATIENCE:?}"));
             }
-            before = Some(trained);
+            before = Some(done);
+            std::thread::sleep(AT_REST);
         }
     }
 

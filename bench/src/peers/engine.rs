@@ -39,6 +39,9 @@ pub(super) trait Engine {
         None
     }
 
+    /// Lets its threads run on all cores, for good.
+    fn unpin(&mut self) {}
+
     /// Memory that it has from the system, in bytes.
     fn memory_bytes(&mut self) -> u64;
 }

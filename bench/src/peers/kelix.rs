@@ -10,6 +10,7 @@ use super::engine::{Client, Engine, run_all, start_of, text};
 use super::rows::BATCH_BYTES;
 use crate::store::{Store, verify};
 use crate::workload::{Batch, Keyed, Prepared, Records, key};
+use kelix_report::cores::{cores, pin_process};
 use kelix_report::daemon::Transport;
 
 /// A session, and where in the batches it is.
@@ -149,6 +150,11 @@ impl Engine for Kelix {
             each(cost.read_bytes),
             each(cost.messages)
         ))
+    }
+
+    fn unpin(&mut self) {
+        // The server's threads are in this process, and so are all clients.
+        pin_process(std::process::id(), 0..cores());
     }
 
     fn memory_bytes(&mut self) -> u64 {

@@ -1,9 +1,10 @@
-//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names, with
-//! LMDB beside; and `kelix bench sweep`: the same over sizes of values and numbers of records.
+//! `kelix bench peers`: gets and puts against memcached, Redis and Valkey, on the transport that each row
+//! names, with LMDB beside; and `kelix bench sweep`: the same over sizes of values and numbers of records.
 //!
-//! As many server threads each as were asked for, on the last cores; the clients on the others. The programs
-//! are the distribution's, started here and ended here.
+//! As many server threads each as were asked for, on the last cores; the clients on the others, but for rows
+//! of what the system places. The programs are the distribution's, started here and ended here.
 
+pub(crate) mod blocking;
 mod engine;
 mod kelix;
 mod lmdb;
@@ -21,7 +22,7 @@ use kelix_report::daemon::Transport;
 use kelix_report::{Report, Row};
 use lmdb::Lmdb;
 use peer::Peer;
-use protocol::{Memcached, Redis};
+use protocol::{Memcached, Redis, Valkey};
 
 /// Rounds of blocks a row. A small run is a check that all works, not a measurement.
 const FULL: usize = 21;
@@ -46,6 +47,8 @@ struct Setup {
     /// Keys of all rows, if they were chosen.
     keys: Option<Keys>,
     rounds: usize,
+    /// Whether Valkey is there to be measured.
+    valkey: bool,
 }
 
 impl Setup {
@@ -56,6 +59,7 @@ impl Setup {
             clients: options.clients.unwrap_or(1).max(1),
             keys: options.keys.clone(),
             rounds: if records < FULL_RECORDS { SMALL } else { FULL },
+            valkey: Valkey::is_there(),
         }
     }
 
@@ -72,7 +76,7 @@ impl Setup {
 /// Which engines stand beside ours.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// memcached, Redis, and LMDB where it can be.
+    /// memcached, Redis, Valkey where it is there, and LMDB where it can be.
     All,
     Memcached,
     Redis,
@@ -99,6 +103,9 @@ impl Engines {
         }
         if beside != Beside::Memcached {
             all.push(Box::new(Peer::<Redis>::start(setup, records)?));
+        }
+        if beside == Beside::All && setup.valkey {
+            all.push(Box::new(Peer::<Valkey>::start(setup, records)?));
         }
         let compared = all.len();
         // It is opened without its locks, so for one client.
@@ -144,6 +151,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
         all.extend(rows::latencies(&mut engines)?);
         all.extend(rows::rates(&mut engines)?);
         all.extend(rows::mixes(&mut engines)?);
+        all.extend(rows::placed(&mut engines)?);
         drop(engines);
         for (id, name, bytes) in [
             ("size_4k", "gets of 4 KiB at the best batch", 4 << 10),

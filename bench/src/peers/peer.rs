@@ -11,6 +11,7 @@ use super::engine::{Client, Engine, run_all, start_of, text};
 use super::protocol::Protocol;
 use crate::store::verify;
 use crate::workload::{Batch, Records};
+use kelix_report::cores::{cores, pin_process};
 use kelix_report::daemon::Daemon;
 use kelix_report::socket::{receive, send_all};
 
@@ -171,6 +172,10 @@ impl<P: Protocol> Engine for Peer<P> {
     fn take_busy(&mut self) -> Option<f64> {
         let (time, used) = std::mem::take(&mut self.measured);
         (!time.is_zero()).then(|| used.as_secs_f64() / time.as_secs_f64())
+    }
+
+    fn unpin(&mut self) {
+        pin_process(self.daemon.pid(), 0..cores());
     }
 
     fn memory_bytes(&mut self) -> u64 {

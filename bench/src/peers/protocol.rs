@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::workload::{Batch, KEY_BYTES, Records, key};
-use kelix_report::daemon::{Address, Daemon, Transport};
+use kelix_report::daemon::{Address, Daemon, Transport, is_installed};
 use kelix_report::memcached::{self, Settings};
 use kelix_report::redis;
 
@@ -11,6 +11,12 @@ use kelix_report::redis;
 pub(crate) trait Protocol {
     /// The program, and how it is called in notes.
     const PROGRAM: &'static str;
+
+    /// The answer to a get of one record that is absent.
+    const ABSENT: &'static [u8];
+
+    /// How the answer to a put of one record begins for which there is no room.
+    const FULL: &'static [u8];
 
     /// The arguments of a server with so many threads and room for these records.
     fn arguments(address: &Address, folder: &Path, records: Records, threads: usize) -> Vec<String>;
@@ -42,6 +48,8 @@ impl Memcached {
 
 impl Protocol for Memcached {
     const PROGRAM: &'static str = memcached::PROGRAM;
+    const ABSENT: &'static [u8] = memcached::END;
+    const FULL: &'static [u8] = memcached::FULL;
 
     fn arguments(address: &Address, _: &Path, records: Records, threads: usize) -> Vec<String> {
         Memcached::settings(records, threads).arguments(address)
@@ -82,6 +90,8 @@ pub(crate) struct Redis;
 
 impl Protocol for Redis {
     const PROGRAM: &'static str = redis::PROGRAM;
+    const ABSENT: &'static [u8] = redis::ABSENT;
+    const FULL: &'static [u8] = redis::FULL;
 
     fn arguments(address: &Address, folder: &Path, _: Records, threads: usize) -> Vec<String> {
         redis::arguments(address, folder, threads)
@@ -116,5 +126,37 @@ impl Protocol for Redis {
 
     fn value_at(records: Records) -> usize {
         redis::value_at(records.value_bytes)
+    }
+}
+
+/// Valkey, which is spoken to as Redis is.
+pub(crate) struct Valkey;
+
+impl Valkey {
+    /// Whether its program is there. One that is not is said to be left out.
+    pub fn is_there() -> bool {
+        let is_there = is_installed(Valkey::PROGRAM);
+        if !is_there {
+            eprintln!("valkey is left out: {} is not installed; scripts/with-valkey has it", Valkey::PROGRAM);
+        }
+        is_there
+    }
+}
+
+impl Protocol for Valkey {
+    const PROGRAM: &'static str = "valkey-server";
+    const ABSENT: &'static [u8] = Redis::ABSENT;
+    const FULL: &'static [u8] = Redis::FULL;
+
+    fn arguments(address: &Address, folder: &Path, records: Records, threads: usize) -> Vec<String> {
+        Redis::arguments(address, folder, records, threads)
+    }
+
+    fn say(batch: &Batch, records: Records, request: &mut Vec<u8>, answer: &mut Vec<u8>) {
+        Redis::say(batch, records, request, answer);
+    }
+
+    fn value_at(records: Records) -> usize {
+        Redis::value_at(records)
     }
 }

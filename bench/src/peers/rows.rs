@@ -45,6 +45,11 @@ impl Engines {
         self.setup.keys.clone().unwrap_or(Keys::Uniform)
     }
 
+    /// The keys of mixes.
+    fn mixed_keys(&self) -> Vec<Keys> {
+        self.setup.keys.clone().map_or(vec![Keys::Uniform, Keys::Zipf], |keys| vec![keys])
+    }
+
     fn gets(&self) -> Work {
         Work { keys: self.keys(), gets_percent: GETS }
     }
@@ -187,7 +192,7 @@ impl Measured {
 pub(super) fn memory(engines: &mut Engines) -> Vec<Row> {
     let count = engines.records.count as f64;
     let bytes: Vec<f64> = engines.all.iter_mut().map(|engine| engine.memory_bytes() as f64 / count).collect();
-    let (ours, other) = (bytes[0], bytes[1].min(bytes[2]));
+    let (ours, other) = (bytes[0], bytes[1..engines.compared].iter().copied().fold(f64::MAX, f64::min));
     let each: Vec<String> = engines
         .all
         .iter()
@@ -247,8 +252,7 @@ pub(super) fn rates(engines: &mut Engines) -> Result<Vec<Row>, String> {
 /// HydraDB's mixes, in batches and one at a time, and how much dearer puts make them.
 pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
-    let chosen = engines.setup.keys.clone().map_or(vec![Keys::Uniform, Keys::Zipf], |keys| vec![keys]);
-    for keys in chosen {
+    for keys in engines.mixed_keys() {
         let suffix = keys.name().to_lowercase();
         let mut ours = Vec::new();
         for (mix, gets_percent, in_batches, alone) in MIXES {
@@ -278,6 +282,29 @@ pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
             sense: Sense::AtLeast,
             note: theirs.map_or(String::new(), |theirs| format!("HydraDB, section 6.1: {theirs} x")),
         });
+    }
+    Ok(rows)
+}
+
+/// One operation at a time once more, where the system places clients and servers. They stay so.
+pub(super) fn placed(engines: &mut Engines) -> Result<Vec<Row>, String> {
+    engines.all.iter_mut().for_each(|engine| engine.unpin());
+    let one = |engines: &mut Engines, id: String, name: &str, work: &Work| {
+        let measured = engines.one_at_a_time(work)?;
+        let name = format!("{name}, one at a time, placed by the system");
+        Ok::<_, String>(engines.row(format!("{id}_placed"), &name, None, &measured, ""))
+    };
+    let (gets, puts) = (engines.gets(), engines.puts());
+    let mut rows = vec![
+        one(engines, "get_latency".into(), "get", &gets)?,
+        one(engines, "put_latency".into(), "put", &puts)?,
+    ];
+    for keys in engines.mixed_keys() {
+        for (mix, gets_percent, ..) in MIXES {
+            let id = format!("sync_{mix}_{}", keys.name().to_lowercase());
+            let name = format!("{gets_percent}:{} {}", 100 - gets_percent, keys.name());
+            rows.push(one(engines, id, &name, &Work { keys: keys.clone(), gets_percent })?);
+        }
     }
     Ok(rows)
 }

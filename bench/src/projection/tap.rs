@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use kelix_wire::control::FEATURE_FINDS;
 use kelix_wire::mailbox_word;
 
 /// Kinds of frames, of docs/wire-format.md.
@@ -26,6 +27,8 @@ const OUTSIDE: u64 = 3;
 const WRITE: u64 = 4;
 const TERM: u64 = 5;
 const CONTROL: u64 = 6;
+/// Of these, what a server that takes a client says first.
+const WELCOME: u64 = 2;
 const FIELD: u64 = (1 << 24) - 1;
 const WORD: usize = 8;
 
@@ -166,9 +169,26 @@ fn body_words(head: u64) -> usize {
     }
 }
 
+/// Has a server say in its first frame that it answers no FINDs, which no NIC does.
+fn hide_finds(begin: &mut [u8; 2 * WORD]) {
+    let (head, body) = begin.split_at_mut(WORD);
+    let head = u64::from_le_bytes(head.try_into().expect("a word"));
+    // Else it is a refusal, and text.
+    if (head & 0xff, head >> 16 & FIELD) == (CONTROL, WELCOME) {
+        // Behind the version, of two bytes.
+        body[2 + 4] &= !((FEATURE_FINDS >> 32) as u8);
+    }
+}
+
 /// Passes one direction on until its sender ends it.
 fn pass(mut from: TcpStream, mut to: TcpStream, to_server: bool, passing: &Mutex<Passing>) {
     let (mut cutter, mut buffer) = (Cutter::default(), vec![0; 1 << 16]);
+    let mut begin = [0; 2 * WORD];
+    if !to_server && from.read_exact(&mut begin).is_ok() {
+        hide_finds(&mut begin);
+        cutter.cut(&begin, |_| {});
+        let _ = to.write_all(&begin);
+    }
     while let Ok(got @ 1..) = from.read(&mut buffer) {
         // Counted before it is passed on: whoever has an answer finds it counted.
         {

@@ -36,6 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     rows.extend(rows::gets(&mut store)?);
     rows.extend(rows::puts(&mut store)?);
     rows.extend(rows::cpu(&mut store)?);
+    rows.extend(rows::sessions(&mut store)?);
     let time = store.time;
     drop(store);
     unpin();

@@ -13,8 +13,9 @@ use kelix_server::ServerConfig;
 use super::BATCH;
 use crate::store::{Numbers, Store, idle_share, key_of, verify};
 use kelix_report::cores::pin;
-use kelix_report::interleave::compare;
-use kelix_report::report::{Row, Sense, as_rate, compared};
+use kelix_report::daemon::status_number;
+use kelix_report::interleave::{compare, median};
+use kelix_report::report::{Row, Sense, as_rate, compared, told};
 
 /// Loads the records and counts the memory they take.
 pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String> {
@@ -24,15 +25,8 @@ pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String>
     let used = shard["memory"]["used_bytes"].as_u64().unwrap_or(0) - before;
     let bytes = used as f64 / records as f64 - 48.0;
     Ok(Row {
-        id: "item_bytes".into(),
-        name: "memory an item beyond its key and value".into(),
-        ours: bytes,
-        other: None,
-        unit: "bytes",
-        ratio: bytes,
-        wanted: Some(32.0),
-        sense: Sense::AtMost,
         note: format!("used segment bytes after load; {} index splits", shard["index_splits"]),
+        ..told("item_bytes", "memory an item beyond its key and value", "bytes", bytes, Some(32.0))
     })
 }
 
@@ -111,6 +105,45 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
         independent,
         "",
     ));
+
+    // Both sides are calls of one session.
+    let shared = RefCell::new(&mut *session);
+    let mut miss_next = 0;
+    let missed = compare(
+        rounds,
+        &mut || {
+            let mut session = shared.borrow_mut();
+            for _ in 0..256 {
+                let record = records + wanted[miss_next % wanted.len()];
+                miss_next += 1;
+                let found = session.get_into(table, &key_of(record), &mut buffer).expect("a get");
+                assert!(found.is_none(), "a key that was never put");
+            }
+            256
+        },
+        &mut || {
+            let mut session = shared.borrow_mut();
+            for _ in 0..256 {
+                let record = wanted[ours_next % wanted.len()];
+                ours_next += 1;
+                session.get_into(table, &key_of(record), &mut ours_buffer).expect("a get").expect("present");
+                verify(&ours_buffer, record);
+            }
+            256
+        },
+    );
+    let asked = session.cost().fallbacks - before.fallbacks;
+    let looks = miss_next.max(1) as f64;
+    let note = format!("the shard was asked for {:.3} % of the keys; ", asked as f64 * 100.0 / looks);
+    rows.push(compared(
+        "miss_latency",
+        "get of an absent key against one that is there",
+        "ns",
+        1.5,
+        missed,
+        &note,
+    ));
+    let before = session.cost();
 
     let mut values = Values::new();
     let batched = as_rate(compare(
@@ -304,15 +337,8 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
 pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     let idle = idle_share(store.time);
     let idle_row = Row {
-        id: "idle_cpu".into(),
-        name: "server and one client, both idle".into(),
-        ours: idle,
-        other: None,
-        unit: "% of a core",
-        ratio: idle,
-        wanted: Some(0.5),
-        sense: Sense::AtMost,
         note: format!("processor time of the whole process over {:.1} s", store.time.as_secs_f64()),
+        ..told("idle_cpu", "server and one client, both idle", "% of a core", idle, Some(0.5))
     };
     let options = SessionOptions::default().path(Path::Index);
     let mut session = store.client.session_with(options).map_err(|error| error.to_string())?;
@@ -352,6 +378,56 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(vec![idle_row, read_row])
 }
 
+/// Sessions that are opened beside another one of their process.
+const SESSIONS: usize = 32;
+/// Gets of each, from all over the table.
+const GETS_A_SESSION: usize = 1 << 14;
+
+/// What a further session of a process costs: its first get, and memory once it has read from all over the
+/// table.
+pub(super) fn sessions(store: &mut Store) -> Result<Vec<Row>, String> {
+    let text = |error: kelix::Error| error.to_string();
+    let mut buffer = [0; 32];
+    let mut numbers = Numbers(3);
+    let (mut sessions, mut first) = (Vec::new(), Vec::new());
+    let before = (memory_of_process()?, number_of_process("Threads")?);
+    for _ in 0..SESSIONS {
+        let mut session = store.client.session().map_err(text)?;
+        for (index, record) in numbers.records(store.records, GETS_A_SESSION).into_iter().enumerate() {
+            let began = Instant::now();
+            let got = session.get_into(store.table, &key_of(record), &mut buffer).map_err(text)?;
+            if index == 0 {
+                first.push(began.elapsed().as_nanos() as f64 / 1000.0);
+            }
+            got.ok_or("a record is missing")?;
+            verify(&buffer, record);
+        }
+        sessions.push(session);
+    }
+    // What others gave back meanwhile may be more.
+    let kib = (memory_of_process()? as f64 - before.0 as f64).max(0.0) / SESSIONS as f64;
+    // One that greets may not have ended when it was counted first.
+    let threads = number_of_process("Threads")? as i64 - before.1 as i64;
+    let opened = format!("{SESSIONS} sessions, {threads:+} threads of server and client");
+    let read = format!("after {GETS_A_SESSION} gets from all over the table");
+    let first_get = "the first get of a further session of a process";
+    let memory = "private memory and page tables of a further session, client and server";
+    Ok(vec![
+        Row { note: opened, ..told("session_first_get", first_get, "us", median(&first), Some(50.0)) },
+        Row { note: read, ..told("session_memory", memory, "KiB", kib, Some(512.0)) },
+    ])
+}
+
+/// Memory that this process has alone and the system's for its mappings, in KiB. Shared memory would count
+/// once for each mapping of it.
+fn memory_of_process() -> Result<u64, String> {
+    Ok(number_of_process("RssAnon")? + number_of_process("VmPTE")?)
+}
+
+fn number_of_process(name: &str) -> Result<u64, String> {
+    status_number(std::process::id(), name).ok_or_else(|| format!("the system tells no {name} of a process"))
+}
+
 /// Dead memory held at full put rate, and whether a put is refused while memory could be reused, in a store
 /// that is nearly full.
 pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
@@ -379,14 +455,6 @@ pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
     let shard = store.shard()?;
     let refused = shard["writes_refused"].as_f64().unwrap_or(f64::NAN);
     Ok(Row {
-        id: "quarantine".into(),
-        name: "puts refused at full rate in a nearly full store".into(),
-        ours: refused,
-        other: None,
-        unit: "puts",
-        ratio: refused,
-        wanted: Some(0.0),
-        sense: Sense::AtMost,
         note: format!(
             "{:.1} MiB dead at most, {:.1} M puts/s, {} waited; {} items of 64 bytes in 64 MiB",
             most as f64 / 1048576.0,
@@ -394,5 +462,6 @@ pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
             shard["writes_waited"],
             records
         ),
+        ..told("quarantine", "puts refused at full rate in a nearly full store", "puts", refused, Some(0.0))
     })
 }

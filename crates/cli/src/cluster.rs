@@ -271,6 +271,16 @@ impl Place {
         view.members.iter().rev().find(|member| member.node == node).map(|member| (member.pid, member.boot))
     }
 
+    /// The process of a node, as [`Place::living`] says. A node that is about to begin anew is waited for until
+    /// then.
+    fn living_soon(&self, node: &str, until: Instant) -> Option<(u32, u64)> {
+        while self.living(node).is_none() && self.directory.begins_anew(node) && Instant::now() < until {
+            std::thread::sleep(LOOK_EACH);
+        }
+        // A node may have begun between the two looks.
+        self.living(node)
+    }
+
     fn lives(&self, view: &View, boot: u64) -> bool {
         self.zookeeper.is_some() && view.member(boot).is_some() || self.directory.lives(view, boot)
     }
@@ -426,14 +436,7 @@ fn send(pid: u32, signal: Signal) -> Result<(), Failure> {
 }
 
 fn kill(cluster: &Place, args: &KillArgs) -> Result<(), Failure> {
-    let began = Instant::now();
-    while cluster.living(&args.node).is_none()
-        && cluster.directory.begins_anew(&args.node)
-        && began.elapsed() < ANEW_WITHIN
-    {
-        std::thread::sleep(LOOK_EACH);
-    }
-    let Some((pid, _)) = cluster.living(&args.node) else {
+    let Some((pid, _)) = cluster.living_soon(&args.node, Instant::now() + ANEW_WITHIN) else {
         let known = cluster.nodes().join(", ");
         let context = format!("no node {} runs; the cluster has: {known}", args.node);
         return Err(Failure::new(Exit::NotThere, "signal node", context));
@@ -643,13 +646,12 @@ fn stop(context: &Context, cluster: &Place) -> Result<(), Failure> {
     let began = Instant::now();
     let mut running = 0;
     for node in &nodes {
-        while cluster.living(node).is_none() && cluster.directory.begins_anew(node) {
-            if began.elapsed() > ENDS_WITHIN {
+        let Some((pid, _)) = cluster.living_soon(node, began + ENDS_WITHIN) else {
+            if cluster.directory.begins_anew(node) {
                 return Err(failed("stop cluster", format!("node {node} begins anew, and has not yet")));
             }
-            std::thread::sleep(LOOK_EACH);
-        }
-        let Some((pid, _)) = cluster.living(node) else { continue };
+            continue;
+        };
         running += 1;
         // A process that stands still hears of nothing.
         send(pid, Signal::TERM)?;

@@ -42,11 +42,12 @@ const MEMORY: [(&str, &str); 5] = [
 ];
 
 /// A metric with a value for each ordered table, which goes by its number.
-const ORDERED: [(&str, &str, &str, &str); 9] = [
+const ORDERED: [(&str, &str, &str, &str); 10] = [
     ("kelix_ordered_keys", "gauge", "Keys of an ordered table.", "/keys"),
     ("kelix_ordered_leaves", "gauge", "Leaves of an ordered table.", "/leaves"),
     ("kelix_ordered_splits_total", "counter", "Leaves that became two.", "/splits"),
     ("kelix_ordered_merges_total", "counter", "Pairs of leaves that became one.", "/merges"),
+    ("kelix_ordered_laid_out_total", "counter", "Leaves moved into the order of their keys.", "/laid_out"),
     ("kelix_ordered_models", "gauge", "Sub-models of an ordered table.", "/sub_models"),
     ("kelix_ordered_model_error", "gauge", "Mean error of its sub-models, in leaves.", "/model_error"),
     ("kelix_ordered_model_bytes", "gauge", "Bytes of its models.", "/model_bytes"),
@@ -83,7 +84,7 @@ const MIRROR: [(&str, &str, &str, &str); 8] = [
 
 /// What the server has one of. Of snapshots there is nothing where it takes none, and of a log where
 /// it writes none.
-const SERVER: [(&str, &str, &str, &str); 13] = [
+const SERVER: [(&str, &str, &str, &str); 15] = [
     (
         "kelix_snapshot_age_seconds",
         "gauge",
@@ -110,6 +111,18 @@ const SERVER: [(&str, &str, &str, &str); 13] = [
     ("kelix_wal_syncs_total", "counter", "Syncs of the log.", "/wal/syncs"),
     ("kelix_wal_sync_seconds_total", "counter", "Time that these took.", "/wal/sync_seconds"),
     ("kelix_wal_file_bytes", "gauge", "Bytes of the files of the log.", "/wal/file_bytes"),
+    (
+        "kelix_huge_pages_reserved_bytes",
+        "gauge",
+        "Bytes of memory in pages of 2 MiB that the host has reserved.",
+        "/huge_pages/reserved_bytes",
+    ),
+    (
+        "kelix_huge_pages_granted_bytes",
+        "gauge",
+        "Bytes of memory in pages of 2 MiB that the system granted.",
+        "/huge_pages/granted_bytes",
+    ),
     ("kelix_uptime_seconds", "gauge", "Time since the server started.", "/uptime_s"),
     ("kelix_term", "gauge", "The term the server serves in.", "/term"),
 ];
@@ -270,6 +283,7 @@ mod tests {
     fn the_text_is_what_prometheus_reads() {
         let text = exposition(&[json!({
             "version": "0.1.0", "term": 3, "uptime_s": 1.5, "namespace": "default",
+            "huge_pages": {"segment_bytes": 8388608, "reserved_bytes": 4194304, "granted_bytes": 0},
             "shards": [{"shard": 0, "items": 7, "scans": 4, "memory": {"live_bytes": 100},
                 "ordered": [{"table": 32769, "keys": 20, "leaves": 2, "splits": 1, "merges": 0}]}],
             "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
@@ -297,6 +311,8 @@ mod tests {
             "kelix_snapshot_age_seconds 2.5",
             "kelix_snapshots_failed_total 1",
             "kelix_uptime_seconds 1.5",
+            "kelix_huge_pages_reserved_bytes 4194304",
+            "kelix_huge_pages_granted_bytes 0",
             "kelix_role{node=\"b\",role=\"primary\"} 1",
             "kelix_role{node=\"b\",role=\"replica\"} 0",
             "kelix_view_number 7",

@@ -54,13 +54,14 @@ pub(crate) const KINDS: [Column; 5] = [
     column("slabs", "/used_bytes", Form::Mib),
 ];
 
-const ORDERED: [Column; 10] = [
+const ORDERED: [Column; 11] = [
     Column { form: Form::Text, ..label("table", "/name") },
     label("shard", "/shard"),
     column("keys", "/keys", Form::Count),
     column("leaves", "/leaves", Form::Count),
     column("splits", "/splits", Form::Count),
     column("merges", "/merges", Form::Count),
+    column("laid out", "/laid_out", Form::Count),
     column("models", "/sub_models", Form::Count),
     Column { form: Form::Fraction, ..label("error", "/model_error") },
     column("models MiB", "/model_bytes", Form::Mib),
@@ -237,6 +238,17 @@ fn mirror(statistics: &Value) -> String {
     )
 }
 
+/// The length of pages, and what share of memory is in such where there are others beside.
+fn show_pages(statistics: &Value) -> String {
+    let bytes = |name: &str| statistics["huge_pages"][name].as_u64().unwrap_or(0);
+    let length = show_size(statistics["page_bytes"].as_u64().unwrap_or(0));
+    let (huge, all) = (bytes("reserved_bytes") + bytes("granted_bytes"), bytes("segment_bytes"));
+    match huge.saturating_mul(100).checked_div(all) {
+        Some(percent @ 1..100) => format!("{length} ({percent} %, others in usual ones)"),
+        _ => length,
+    }
+}
+
 /// Which server it is, and which namespace.
 pub(crate) fn title(statistics: &Value) -> String {
     let text = |name: &str| match &statistics[name] {
@@ -252,7 +264,7 @@ pub(crate) fn title(statistics: &Value) -> String {
         text("version"),
         text("term"),
         show_seconds(statistics["uptime_s"].as_f64().unwrap_or(0.0)),
-        show_size(statistics["page_bytes"].as_u64().unwrap_or(0)),
+        show_pages(statistics),
         statistics["tcp"]
             .as_str()
             .map_or(String::new(), |address| format!(", tcp at {}", show_name(address))),

@@ -357,12 +357,14 @@ fn a_successor_takes_over() {
     assert!(said.contains("taken over") && said.contains(&second.pid().to_string()), "{said}");
     input.write_all(b"w").unwrap();
     drop(input);
+    // Where to write was still to be asked, and the one that was connected to says nothing any more.
     let error = writer.give(b"").error(3);
     assert_eq!(
         (&error["kind"], &error["retry"], &error["effect"]),
         (&json!("superseded"), &json!(true), &json!("no"))
     );
-    place.kelix(&["table", "create", "t"]).ok();
+    // What there was is there.
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "v\n");
     second.signal(Signal::INT);
     let mut second = second;
     assert_eq!(second.end().0, Some(0));

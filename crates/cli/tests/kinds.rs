@@ -503,7 +503,7 @@ fn statistics_show_ordered_tables() {
     let (_, ordered) = report.ok().split_once("ordered tables\n").expect("their part");
     let rows: Vec<Vec<&str>> =
         ordered.lines().take(4).map(|line| line.split_whitespace().collect()).collect();
-    let titles = ["table", "shard", "keys", "leaves", "splits", "merges", "models", "error"];
+    let titles = ["table", "shard", "keys", "leaves", "splits", "merges", "laid", "out", "models", "error"];
     assert_eq!(rows[0][..titles.len()], titles);
     assert!(number("sub_models") >= 1 && number("table_bytes") >= 8 * number("leaves"), "{counters}");
     let row =

@@ -252,3 +252,41 @@ fn a_server_whose_run_directory_became_anothers_ends() {
     let error = wait_until("the client to learn of it", || session.get(table, b"k").err());
     assert_eq!(error.kind(), ErrorKind::Superseded);
 }
+
+/// A server that runs hands over what it has, snapshots among it, at its own ports; it ends with 3, and both
+/// say how long nobody was served.
+#[test]
+fn a_running_server_hands_over() {
+    let place = Place::new();
+    let (directory, snapshots) = kept(&place);
+    let options = ["--snapshots", &snapshots[..], "--log", "info", "--shards", "2"];
+    let mut first = place.serve(&[&options[..], &["--listen", "0", "--metrics", "0"]].concat());
+    place.kelix(&["put", "t", "old", "v"]).ok();
+    place.kelix(&["snapshot", "take"]);
+    place.kelix(&["put", "t", "k", "in no snapshot"]).ok();
+    let before = version(&place, "k");
+    let (tcp, metrics) = (port_of(&first, "tcp at "), port_of(&first, "metrics at http://"));
+    let (tcp, metrics) = (tcp.to_string(), metrics.to_string());
+    let take_over = ["--take-over", "--listen", &tcp, "--metrics", &metrics];
+    let mut second = place.serve(&[&options[..], &take_over].concat());
+    let (code, said) = first.end();
+    assert_eq!(code, Some(3));
+    assert!(said.contains("handed over to the next server ms="), "{said}");
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "in no snapshot\n");
+    assert_eq!(place.kelix_at(&format!("127.0.0.1:{tcp}"), &["get", "t", "old"]).ok(), "v\n");
+    assert_eq!(version(&place, "k"), before, "it is the same item");
+    place.kelix(&["put", "t", "k", "behind"]).ok();
+    assert!(version(&place, "k") > before);
+    second.signal(Signal::TERM);
+    let (code, said) = second.end();
+    assert_eq!(code, Some(0));
+    assert!(said.contains("handed over: so long nobody was served") && said.contains("ms="), "{said}");
+    // What there was counts for the next start as well.
+    assert_eq!(files(&directory).len(), 2);
+    let mut third = place.serve(&options);
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "behind\n");
+    // Whoever wants to begin empty does.
+    let _fourth = place.serve(&[&options[..], &["--take-over", "--fresh"]].concat());
+    assert_eq!(third.end().0, Some(3));
+    place.kelix(&["get", "t", "k"]).failed(1, &["no table \"t\""]);
+}

@@ -116,12 +116,12 @@ fn prometheus_is_told_what_it_was_told() {
         evicted_total hints_total links_repaired_total writes_waited_total writes_refused_total writes_repeated_total \
         items_evacuated_total index_splits_total index_merges_total epochs_total cpu_seconds_total \
         segments_retired_total memory_bytes* ordered_keys* ordered_leaves* ordered_splits_total \
-        ordered_merges_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \
+        ordered_merges_total ordered_laid_out_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \
         ordered_models_trained_total table_numbers* clients* client_reads_total client_read_bytes_total \
         client_messages_total client_retries_total client_fallbacks_total mirrors* mirror_copied_bytes* mirror_of_bytes* \
         mirror_sent_bytes_total mirror_lag_records* mirror_lag_ms* mirror_bytes* mirror_reads_total mirror_seconds* snapshot_age_seconds* snapshot_bytes* \
         snapshot_seconds* snapshots_taken_total snapshots_failed_total wal_takes_writes* wal_batches_total wal_bytes_total \
-        wal_syncs_total wal_sync_seconds_total wal_file_bytes* uptime_seconds* term* info*";
+        wal_syncs_total wal_sync_seconds_total wal_file_bytes* huge_pages_reserved_bytes* huge_pages_granted_bytes* uptime_seconds* term* info*";
     assert_eq!(kinds.join(" "), wanted);
 }
 

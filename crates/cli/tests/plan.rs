@@ -96,7 +96,10 @@ fn comes_true(shape: &Shape) {
     let used = used(&statistics);
     let off = (used as f64 - planned as f64) / used as f64;
     println!("{} items: planned {planned}, used {used}, {:.1} % off", shape.items, off * 100.0);
-    assert!(off.abs() < 0.1, "{plan} {}", statistics["shards"]);
+    // Leaves that were laid out in order leave memory behind for leaves to come, no more than they take.
+    let left = if shape.kind.is_ordered() { plan["index_bytes"].as_u64().expect("a number") } else { 0 };
+    let most = 0.1 + left as f64 / used as f64;
+    assert!((-0.1..most).contains(&off), "{plan} {}", statistics["shards"]);
     let refused = statistics["shards"].as_array().expect("shards").iter();
     assert_eq!(refused.filter_map(|shard| shard["writes_refused"].as_u64()).sum::<u64>(), 0);
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kelix_fabric::{Clock, Endpoint, Fabric, Waiter};
-use kelix_types::{Effect, ErrorKind, Result, TableId, Version, mark};
+use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
 
@@ -277,6 +277,18 @@ impl Session {
         }
     }
 
+    /// Goes over to the server that has taken over, to do there what was not done. An error: the one that was
+    /// met, where that server does not go on with what the one before had.
+    #[cold]
+    fn find_heir(&mut self, error: kelix_types::Error, patience: &mut Option<u64>) -> Result<()> {
+        if self.engine.goes_on_elsewhere(&error) {
+            return self.await_successor(error, patience);
+        }
+        let life = self.engine.transport.life();
+        let is_there = self.heal().is_ok() && self.engine.connection.server != LOST;
+        if is_there && self.engine.transport.life() == life { Ok(()) } else { Err(error) }
+    }
+
     #[cold]
     fn go_over(&mut self) -> Result<()> {
         let outstanding = self.outstanding();
@@ -428,28 +440,45 @@ impl Session {
         table: Table,
         mut call: impl FnMut(&mut Session, BoundTable) -> Result<T>,
     ) -> Result<T> {
-        self.operate(operation, |session| {
-            let (mut takeovers, mut patience) = (0, None);
-            loop {
-                let mut read = || -> Result<T> {
-                    let table = session.check_table(table)?;
-                    let found = call(session, table)?;
-                    session.check_generation(table.generation)?;
-                    Ok(found)
-                };
-                match read() {
-                    Err(error)
-                        if takeovers < TAKEOVERS_MAX
-                            && error.kind() == ErrorKind::Superseded
-                            && error.retry() =>
-                    {
-                        takeovers += 1;
-                        session.await_successor(error, &mut patience)?;
-                    }
-                    result => return result,
-                }
+        match self.read_table_once(table, &mut call) {
+            Err(error) => self.read_table_again(error, table, call).map_err(|error| error.of(operation)),
+            read => read,
+        }
+    }
+
+    #[inline(always)]
+    fn read_table_once<T>(
+        &mut self,
+        table: Table,
+        call: &mut impl FnMut(&mut Session, BoundTable) -> Result<T>,
+    ) -> Result<T> {
+        let table = self.check_table(table)?;
+        let found = call(self, table)?;
+        self.check_generation(table.generation)?;
+        Ok(found)
+    }
+
+    /// Goes on behind an error, apart from the way of a read that is well.
+    #[cold]
+    #[inline(never)]
+    fn read_table_again<T>(
+        &mut self,
+        mut error: Error,
+        table: Table,
+        mut call: impl FnMut(&mut Session, BoundTable) -> Result<T>,
+    ) -> Result<T> {
+        let mut patience = None;
+        for _ in 0..TAKEOVERS_MAX {
+            if error.kind() != ErrorKind::Superseded || !error.retry() {
+                break;
             }
-        })
+            self.await_successor(error, &mut patience)?;
+            match self.read_table_once(table, &mut call) {
+                Err(next) => error = next,
+                read => return read,
+            }
+        }
+        Err(error)
     }
 
     /// Runs a public call that writes to a table, and names it in its error. By the table's name, and another
@@ -465,9 +494,13 @@ impl Session {
         let mut write = |session: &mut Session| loop {
             let written = session.check_table(table).and_then(|BoundTable { id, .. }| write(session, id));
             match written {
-                // Nothing was done yet, and another server goes on with what this one had.
-                Err(error) if error.effect() == Effect::No && session.engine.goes_on_elsewhere(&error) => {
-                    session.await_successor(error, &mut patience)?;
+                // Nothing was done yet, and another server may go on with what this one had.
+                Err(error)
+                    if error.effect() == Effect::No
+                        && error.kind() == ErrorKind::Superseded
+                        && error.retry() =>
+                {
+                    session.find_heir(error, &mut patience)?;
                 }
                 written => return written,
             }

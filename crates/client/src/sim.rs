@@ -105,6 +105,7 @@ impl Connected {
             tells_records,
             is_replicated: false,
             is_leased: self.is_leased,
+            finds: true,
         }
     }
 }

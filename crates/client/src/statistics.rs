@@ -56,8 +56,10 @@ pub struct ServerStatistics {
     pub tcp: Option<String>,
     /// The addresses of its RDMA devices.
     pub rdma: Vec<String>,
-    /// Bytes of a page of its shared memory.
+    /// Bytes of the largest pages of its shared memory.
     pub page_bytes: u64,
+    /// How much of that is in pages of 2 MiB.
+    pub huge_pages: HugePageStatistics,
     /// Seconds since its start.
     pub uptime_s: f64,
     /// How it goes with snapshots, where the server takes any.
@@ -68,6 +70,19 @@ pub struct ServerStatistics {
     pub cluster: Option<ClusterStatistics>,
     /// Of a mirror: how it goes with following its primary.
     pub mirror: Option<FollowerStatistics>,
+}
+
+/// What of a server's shared memory is in pages of 2 MiB.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct HugePageStatistics {
+    /// Bytes of all segments, in pages of any length.
+    pub segment_bytes: u64,
+    /// Of these in pages that the host has reserved (`vm.nr_hugepages`).
+    pub reserved_bytes: u64,
+    /// In pages that the system granted, as it was at most ten seconds ago.
+    pub granted_bytes: u64,
 }
 
 /// What a node of a cluster knows of itself and the others.
@@ -318,6 +333,8 @@ pub struct OrderedStatistics {
     pub splits: u64,
     /// Leaves merged so far.
     pub merges: u64,
+    /// Leaves moved so far to where they stand in the order of their keys.
+    pub laid_out: u64,
     /// Sub-models of its learned index.
     pub sub_models: u64,
     /// By how many leaves their guesses are off on average.

@@ -147,7 +147,7 @@ impl Sending {
             // The next poll sees to a connection that was lost.
             Err(PostError::Failed(error))
                 if engine.connection.caller.is_none()
-                    || !is_passing(&error) && !engine.goes_on_elsewhere(&error) =>
+                    || !is_passing(&error) && !engine.may_go_on_elsewhere(&error) =>
             {
                 Err(error)
             }
@@ -446,7 +446,7 @@ impl Submitted {
             // A server that is superseded gives no more answers; one that has gone may be found again.
             Err(error)
                 if engine.connection.caller.is_none()
-                    || error.kind() == ErrorKind::Superseded && !engine.goes_on_elsewhere(&error) =>
+                    || error.kind() == ErrorKind::Superseded && !engine.may_go_on_elsewhere(&error) =>
             {
                 Some(error)
             }
@@ -487,8 +487,7 @@ impl Submitted {
             let _ = engine.reach_primary_again(false);
             return;
         }
-        let is_superseded = engine.transport.in_force(0) == Some(false);
-        if is_superseded && engine.transport.is_replicated() {
+        if engine.transport.in_force(0) == Some(false) {
             engine.connection.detached = true;
         }
         let now_ns = engine.transport.fabric.now_ns();

@@ -13,7 +13,9 @@ use kelix_wire::{ModelWords, RingFault, RingReader, RingShape, RingWriter, View,
 use crate::catalogue::GENERATIONS;
 use crate::hints::Hints;
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_item};
+use crate::read::{
+    Cost, Landing, ReadOp, ShardReader, Step, find_large_direct, look_for_absence, take_direct, take_item,
+};
 use crate::shelf::Shelf;
 
 mod many;
@@ -95,6 +97,8 @@ pub(crate) struct ServerIdentity {
     pub is_replicated: bool,
     /// The server's term is in force by a lease.
     pub is_leased: bool,
+    /// Over TCP it answers FINDs.
+    pub finds: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -266,7 +270,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         pointer: Option<Pointer>,
     ) -> ReadOp {
         let reader = &state_of(&mut self.shards, &mut self.mirror, station).reader;
-        ReadOp::start(&mut self.fabric, reader, station, tag, (table, hash, key), pointer)
+        let finds = self.ways.path != Path::Index;
+        ReadOp::start(&mut self.fabric, reader, station, tag, (table, hash, key), (pointer, finds))
     }
 
     /// The pointer to begin a get with, as the path says.
@@ -315,7 +320,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
 
     /// Advances a one-sided read.
     #[inline(always)]
-    pub fn advance_read(&mut self, op: &mut ReadOp, key: &[u8], landing: &mut Landing) -> crate::read::Step {
+    pub fn advance_read(&mut self, op: &mut ReadOp, key: &[u8], landing: &mut Landing) -> Step {
         let reader = &mut state_of(&mut self.shards, &mut self.mirror, op.shard).reader;
         op.advance(&mut self.fabric, reader, key, landing)
     }
@@ -343,6 +348,17 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
             self.hint_of(hash, Location::from_word(slot));
         }
         Some((slot, incarnation, copied))
+    }
+
+    /// Whether a key of a hash table that was not found is absent, as far as the index itself says.
+    #[inline]
+    pub fn is_absent(&mut self, table: TableId, hash: KeyHash) -> bool {
+        let reader = reader_of(&mut self.shards, &self.server.view, hash);
+        let direct = reader.direct.as_ref();
+        let is_absent =
+            direct.is_some_and(|direct| look_for_absence(reader, direct, table, hash) == Step::Absent);
+        self.total.reads += u64::from(is_absent);
+        is_absent
     }
 
     /// The same of whole items, whatever they have but a large value: the item lands. Returns where it
@@ -526,7 +542,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     }
 
     /// Begins a read again after the map was refreshed.
-    pub fn restart_read(&mut self, op: &mut ReadOp, key: &[u8]) -> crate::read::Step {
+    pub fn restart_read(&mut self, op: &mut ReadOp, key: &[u8]) -> Step {
         let reader = &state_of(&mut self.shards, &mut self.mirror, op.shard).reader;
         op.restart(&mut self.fabric, reader, key)
     }

@@ -17,8 +17,8 @@ use crate::tcp::TcpEndpoint;
 #[cfg(target_os = "linux")]
 use crate::verbs::VerbsEndpoint;
 use crate::{
-    Broken, Clock, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Waiter,
-    WorkQueue,
+    Broken, Clock, Direct, Fabric, Find, FindState, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory,
+    Waiter, WorkQueue,
 };
 
 /// One endpoint.
@@ -161,6 +161,18 @@ impl RemoteMemory for Endpoint {
     #[inline]
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
         of!(self, poll_read, read, into)
+    }
+
+    fn finds(&self, peer: PeerId) -> bool {
+        of!(self, finds, peer)
+    }
+
+    fn post_find(&mut self, find: Find<'_>) {
+        of!(self, post_find, find)
+    }
+
+    fn poll_find(&mut self, find: Find<'_>, into: &mut Vec<u64>) -> FindState {
+        of!(self, poll_find, find, into)
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {

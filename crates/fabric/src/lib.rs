@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 pub use kelix_image::clock::set_host_clock;
 pub use kelix_image::clock::{COARSE_NS, host_clock_ns};
 use kelix_image::words::{Words, load_fence};
-use kelix_image::{Header, LeasedTerm, MemoryMap, SharedWord, Span, header_word};
-use kelix_types::Place;
+use kelix_image::{Header, ItemLayout, ItemView, LeasedTerm, MemoryMap, SharedWord, Span, header_word};
+use kelix_types::{KeyHash, Location, Place, TableId};
 use rustix::event::Timespec;
 use rustix::fd::BorrowedFd;
 
@@ -123,6 +123,43 @@ pub struct Read {
     pub tag: u32,
 }
 
+/// A FIND: somebody beside a peer's memory is to look there for the item of a key, and to send what READs of
+/// all on the way would have brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Find<'a> {
+    /// Whose memory.
+    pub peer: PeerId,
+    /// The hash of the key.
+    pub hash: KeyHash,
+    /// The table that has the key.
+    pub table: TableId,
+    /// The key.
+    pub key: &'a [u8],
+    /// As a READ's, and of no READ under way either.
+    pub tag: u32,
+}
+
+/// How far a FIND is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FindState {
+    /// Under way.
+    Pending,
+    /// The item's words are here, and where they stand. The stamps are from before the first word on the way
+    /// there and from after the last one of the item.
+    Found(Location, Sampled),
+    /// The index names no item of the key, if the stamps are those of a READ that counts. With it comes the
+    /// word of the header page that counts generations of tables, as it was behind all that.
+    Absent(u64, Sampled),
+    /// The index leads to no item of the key that can be sent; which proves nothing.
+    Nothing,
+    /// As of a READ.
+    Broken,
+}
+
+/// Offers the slots in which the item of a hash may stand, until one is taken: what an index knows. Returns
+/// whether there is no such item at all.
+pub type FindItem = fn(&MemoryMap, KeyHash, &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool;
+
 /// How far a READ is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadState {
@@ -217,6 +254,50 @@ impl Direct {
         Some(self.sampled(before))
     }
 
+    /// A FIND: the words of an item of a key are put behind those of `out`, of which there may be so many.
+    /// Where none is found, nothing is put there.
+    pub fn find(
+        &self,
+        index: FindItem,
+        (hash, table, key): (KeyHash, TableId, &[u8]),
+        (out, most): (&mut Vec<u64>, usize),
+    ) -> FindState {
+        let (at, mut found) = (out.len(), None);
+        // Before all that leads to the item, none of which has an incarnation.
+        let before = self.begin();
+        let is_absent = index(&self.map, hash, &mut |location, slot| {
+            let layout = if slot.count() < 2 { None } else { ItemLayout::from_word(slot.load(1)) };
+            let words = layout.map_or(0, ItemLayout::words);
+            if words < 2 || words > slot.count().min(most) {
+                return false;
+            }
+            out.resize(at + words, 0);
+            slot.copy_out(0, &mut out[at..]);
+            // The client looks at more, and at table and key again.
+            let is_it = ItemView::new(&out[at..]).is_some_and(|view| view.is_for(table, key));
+            if is_it {
+                found = Some(location);
+            } else {
+                out.truncate(at);
+            }
+            is_it
+        });
+        let generations = self.generations();
+        let sampled = self.sampled(before);
+        match (found, generations) {
+            (Some(location), _) => FindState::Found(location, sampled),
+            (None, Some(generations)) if is_absent => FindState::Absent(generations, sampled),
+            _ => FindState::Nothing,
+        }
+    }
+
+    /// The word of the header page that counts generations of tables, as it is behind all loads before.
+    #[inline]
+    pub fn generations(&self) -> Option<u64> {
+        load_fence();
+        Some(self.map.words(Place(header_word::GENERATIONS as u64 * 8), 1)?.load(0))
+    }
+
     /// What to judge words by that were loaded since `begin` said `before`.
     #[inline(always)]
     pub fn sampled(&self, before: u64) -> Sampled {
@@ -303,6 +384,20 @@ pub trait RemoteMemory: WorkQueue {
     /// but `Pending` the READ is over. Loads of later READs stay behind those of a READ that is done.
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
 
+    /// Whether FINDs may be posted to a peer.
+    fn finds(&self, _peer: PeerId) -> bool {
+        false
+    }
+
+    /// Starts a FIND, where that may be.
+    fn post_find(&mut self, _find: Find<'_>) {}
+
+    /// Asks how far a posted FIND is and, when it is done, puts the words of the item into `into`, which gets
+    /// their length.
+    fn poll_find(&mut self, _find: Find<'_>, _into: &mut Vec<u64>) -> FindState {
+        FindState::Broken
+    }
+
     /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must
     /// be able to do without.
     fn direct(&self, _peer: PeerId) -> Option<Direct> {
@@ -386,4 +481,88 @@ pub trait Fabric: RemoteMemory + Mailbox + Waiter + Clock {
 
     /// What is promised of READs and WRITEs of the peer's memory.
     fn promises(&self, peer: PeerId) -> Promises;
+}
+
+#[cfg(all(test, target_os = "linux", not(any(kelix_loom, kelix_sim))))]
+mod tests {
+    use kelix_image::{PrivateSegments, inline_item};
+    use kelix_types::{Guardian, Incarnation, SizeClass};
+
+    use super::*;
+    use crate::conformance::lay_out;
+    use crate::shm::AUTHORITY_BYTES;
+
+    const TABLE: TableId = TableId(9);
+    const KEY: [u8; 8] = [5; 8];
+    const PLACE: Place = Place(kelix_types::limits::GRANULE_BYTES);
+
+    /// Somebody who has memory of an epoch, in which an item of a key stands.
+    fn direct(header: &Span) -> (Direct, Location) {
+        let (map, of) = lay_out(header, &mut PrivateSegments::default());
+        let (mut item, location) = (inline_item(TABLE, KEY, 77), Location::new(PLACE, SizeClass(2)));
+        item[0] = Guardian(Incarnation(4).live().0).0;
+        map.words(PLACE, item.len()).expect("memory").copy_in(0, &item);
+        (Direct::new(Arc::new(map), &of, Span::private(AUTHORITY_BYTES).word(0)), location)
+    }
+
+    fn step_epoch(map: &MemoryMap) {
+        let epoch = map.words(Place(header_word::EPOCH as u64 * 8), 1).expect("a header page");
+        epoch.publish(0, epoch.load(0) + 1);
+    }
+
+    /// An index that is slow: an epoch passes on the way, and another one behind the item.
+    fn slow(map: &MemoryMap, _: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+        step_epoch(map);
+        let location = Location::new(PLACE, SizeClass(2));
+        assert!(take(location, map.words(PLACE, location.class().words()).expect("memory")));
+        step_epoch(map);
+        false
+    }
+
+    #[test]
+    fn a_find_is_stamped_before_its_way_and_behind_its_item() {
+        let header = Span::private(Header::BYTES);
+        let (direct, location) = direct(&header);
+        let (before, mut out) = (direct.begin(), vec![1, 2]);
+        let found = direct.find(slow, (KeyHash(1), TABLE, &KEY), (&mut out, 100));
+        let sampled = Sampled { before, after: before + 2, term: 0 };
+        assert_eq!(found, FindState::Found(location, sampled));
+        assert!(sampled.is_late(kelix_types::limits::READ_EPOCHS_MAX));
+        assert_eq!((&out[..2], out[2 + 2]), (&[1, 2][..], 77), "behind what was there");
+    }
+
+    /// That there is none is stamped likewise, and comes with the generations as they were behind the look.
+    #[test]
+    fn absence_is_stamped_as_a_find_is() {
+        fn nothing(map: &MemoryMap, _: KeyHash, _: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+            step_epoch(map);
+            let generations = map.words(Place(header_word::GENERATIONS as u64 * 8), 1);
+            generations.expect("a header page").publish(0, 7);
+            true
+        }
+        let header = Span::private(Header::BYTES);
+        let (direct, _) = direct(&header);
+        let (before, mut out) = (direct.begin(), vec![1]);
+        let found = direct.find(nothing, (KeyHash(1), TABLE, &KEY), (&mut out, 100));
+        assert_eq!(found, FindState::Absent(7, Sampled { before, after: before + 1, term: 0 }));
+        assert_eq!(out, [1]);
+    }
+
+    /// An item of another key or table, or one that is too long to be sent, leaves nothing behind.
+    #[test]
+    fn what_is_not_the_item_is_not_found() {
+        fn offers(map: &MemoryMap, _: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+            let location = Location::new(PLACE, SizeClass(2));
+            assert!(!take(location, map.words(PLACE, location.class().words()).expect("memory")));
+            assert!(!take(location, map.words(PLACE, 1).expect("memory")));
+            false
+        }
+        let header = Span::private(Header::BYTES);
+        let (direct, _) = direct(&header);
+        let mut out = vec![1];
+        for (table, key, most) in [(TableId(8), KEY, 100), (TABLE, [6; 8], 100), (TABLE, KEY, 4)] {
+            assert_eq!(direct.find(offers, (KeyHash(1), table, &key), (&mut out, most)), FindState::Nothing);
+            assert_eq!(out, [1]);
+        }
+    }
 }

@@ -15,8 +15,8 @@ use crate::endpoint::FIRST_OF_PRIMARY;
 use crate::shm::LocalEndpoint;
 use crate::tcp::TcpEndpoint;
 use crate::{
-    Broken, Clock, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Waiter,
-    WorkQueue,
+    Broken, Clock, Direct, Fabric, Find, FindState, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory,
+    Waiter, WorkQueue,
 };
 
 /// Looks for what has come from the mirror between two looks at the socket, each of which is a call of the
@@ -161,6 +161,17 @@ impl RemoteMemory for MirrorEndpoint {
                 .primary()
                 .map_or(ReadState::Broken, |primary| primary.poll_read(Read { peer, ..read }, into)),
         }
+    }
+
+    // A session on a mirror asks the shards of the primary, by messages.
+    fn finds(&self, _: PeerId) -> bool {
+        false
+    }
+
+    fn post_find(&mut self, _: Find<'_>) {}
+
+    fn poll_find(&mut self, _: Find<'_>, _: &mut Vec<u64>) -> FindState {
+        FindState::Broken
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {

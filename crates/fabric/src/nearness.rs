@@ -29,6 +29,14 @@ impl Nearness {
         }
     }
 
+    /// Goes to a core from where many requests came, unless it went somewhere just now.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn go(&mut self, core: usize) {
+        if core != sched_getcpu() && self.may_go(crate::now_ns()) {
+            go_to(core);
+        }
+    }
+
     fn is_time_to_go(&mut self, core: usize, own: usize, now_ns: impl FnOnce() -> u64) -> bool {
         self.times = if core == self.core { self.times + 1 } else { 1 };
         self.core = core;
@@ -36,7 +44,10 @@ impl Nearness {
             return false;
         }
         self.times = 0;
-        let now_ns = now_ns();
+        self.may_go(now_ns())
+    }
+
+    fn may_go(&mut self, now_ns: u64) -> bool {
         let goes = now_ns >= self.went_ns + BETWEEN_NS;
         if goes {
             self.went_ns = now_ns;

@@ -21,6 +21,7 @@ const LIMITS: AgentLimits = AgentLimits {
     connections: 8,
     greeting: Duration::from_secs(60),
     write_words: MAILBOX_BYTES as usize / 8,
+    index: |_, _, _| false,
 };
 
 struct Tcp;

@@ -68,6 +68,8 @@ pub mod header_word {
     /// Of a mirror: as of when all of the image that it shows is known to be here, by the system's monotonic
     /// clock.
     pub const FRESH: usize = 35;
+    /// The last record that removed a key of a hash table.
+    pub const REMOVALS_RECORD: usize = 36;
     /// From here on a bit for each granule: 1 where a segment began that is retired. It never goes back to 0.
     pub const RETIRED: usize = 512;
     /// From here on sets of leaves that were changed lately, each with the record of its change.

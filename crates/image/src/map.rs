@@ -204,6 +204,19 @@ impl MemoryMap {
         self.spans.iter().map(|(first, _)| *first).collect()
     }
 
+    /// `bytes` bytes at `place`, for those who go on with them when the map is another one. `None` when they
+    /// are not (or no longer) mapped here.
+    pub fn span(&self, place: Place, bytes: u64) -> Option<Span> {
+        let words = self.words(place, usize::try_from(bytes / 8).ok()?)?;
+        let granule = place.granule();
+        let (_, span) =
+            self.spans.iter().filter(|(first, _)| *first <= granule).max_by_key(|(first, _)| *first)?;
+        // SAFETY: the words lie in the segment that begins last before them, by the check of the map, and the
+        // segment stays mapped for as long as its owner is held. Who maps it read-only calls no storing
+        // method.
+        Some(unsafe { Span::new(words.as_ptr(), bytes, span._owner.clone()) })
+    }
+
     /// `count` words at `place`, or `None` when they are not (or no longer) mapped here. A place may come
     /// from anywhere: this is the one bounds check between a pointer and memory.
     #[inline(always)]

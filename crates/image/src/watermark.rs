@@ -6,12 +6,14 @@
 //! - *an item* if its incarnation, or the version of one that was moved, is above the last one that is
 //!   committed ([`Committed::incarnation`]);
 //! - *what a leaf says without an item*, a value of its own or that a key is absent, if the leaf was changed
-//!   by a record that is not committed ([`is_pending`]).
+//!   by a record that is not committed ([`is_pending`]);
+//! - *that a key of a hash table is absent* if the last record that removed one is not committed.
 //!
 //! ```text
 //! word 32      last committed incarnation        2^64 - 1, with the next: everything counts at once
 //!      33      last committed record
 //!      34      last record that changed a leaf
+//!      36      last record that removed a key of a hash table
 //!    4608 on   sets of 8 words: of 7 leaves  [ name 24 | record 40 ],  and a record of others that had no room
 //! ```
 //!
@@ -97,6 +99,7 @@ impl Watermark {
             (0..OTHERS).for_each(|at| set.store(at, committed.record & RECORD_MASK));
             set.store(OTHERS, last);
         }
+        words.store(header_word::REMOVALS_RECORD, last);
         let mut watermark = Watermark { committed, record: Cell::new(last + 1) };
         watermark.commit(header, committed);
         watermark
@@ -118,6 +121,17 @@ impl Watermark {
     #[inline]
     pub fn begin_record(&self, record: u64) {
         self.record.set(record);
+    }
+
+    /// A key of a hash table is about to be removed.
+    ///
+    /// SYNC: as in [`Watermark::note_leaf`]: the store stays before that of the slot, which is published.
+    #[inline]
+    pub fn note_removal(&self, page: Words<'_>) {
+        let record = self.record.get();
+        if page.load(header_word::REMOVALS_RECORD) != record {
+            page.publish(header_word::REMOVALS_RECORD, record);
+        }
     }
 
     /// A leaf is about to change.

@@ -24,6 +24,7 @@ use crate::words::Words;
 
 mod audit;
 mod evacuation;
+mod gaps;
 mod mirror;
 mod quarantine;
 mod restore;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use audit::InUse;
 use evacuation::Evacuation;
+use gaps::Gaps;
 pub(crate) use restore::Slab;
 pub use restore::{Books, SegmentBooks};
 use slots::KindState;
@@ -137,6 +139,7 @@ pub struct Image {
     /// Segment of each granule.
     granules: Vec<u32>,
     kinds: Vec<KindState>,
+    gaps: Gaps,
     /// What lived where this image began. Of slabs that are not listed as free yet, it is what was in use.
     live: Live,
     runs_dead: VecDeque<(u64, Place, u64)>,
@@ -203,6 +206,7 @@ impl Image {
             // Granule 0 is the header page's, so no object stands at place 0 and a zero word is no pointer.
             granules: vec![u32::MAX],
             kinds,
+            gaps: Gaps::default(),
             live: Live::default(),
             runs_dead: VecDeque::new(),
             dead: VecDeque::new(),
@@ -294,6 +298,14 @@ impl Image {
     pub fn begin_record(&self, record: u64) {
         if let Some(watermark) = &self.watermark {
             watermark.begin_record(record);
+        }
+    }
+
+    /// A key of a hash table is about to be removed.
+    #[inline]
+    pub fn note_removal(&self) {
+        if let Some(watermark) = &self.watermark {
+            watermark.note_removal(self.header.words());
         }
     }
 
@@ -412,7 +424,7 @@ impl Image {
             None => self.config.segment_bytes_first,
             Some(largest) => (largest * 2).min(self.config.segment_bytes_max),
         };
-        let bytes = bytes.min(room) / PAGE_BYTES * PAGE_BYTES;
+        let bytes = bytes.min(room) / limits::HUGE_PAGE_BYTES * limits::HUGE_PAGE_BYTES;
         let first = self.granules.len();
         let end = (first as u64 * GRANULE_BYTES).saturating_add(bytes.next_multiple_of(GRANULE_BYTES));
         if bytes < limits::SLAB_PAGES_MAX * PAGE_BYTES || end > 1 << limits::PLACE_BITS {

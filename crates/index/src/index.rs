@@ -1,6 +1,6 @@
 //! All indexes of an image, by table.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, Turn, header_word, load_key};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, TableKind};
@@ -27,6 +27,8 @@ pub struct Index {
     roots: Option<(Place, u32)>,
     /// Ordered tables whose models are to be trained.
     work: Vec<TableId>,
+    /// Ordered tables whose leaves stand in no order.
+    scattered: BTreeSet<TableId>,
 }
 
 /// The indexes of ordered tables as they were at a moment, for whoever goes on with the leaves.
@@ -42,13 +44,25 @@ impl Index {
     /// Makes empty indexes.
     pub fn create(image: &mut Image) -> Result<Index, NoRoom> {
         let hash = HashIndex::create(image)?;
-        Ok(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
+        Ok(Index {
+            hash,
+            ordered: Default::default(),
+            roots: None,
+            work: Vec::new(),
+            scattered: BTreeSet::new(),
+        })
     }
 
     /// The index of hash tables that stands in an image. `None`: it makes no sense.
     pub fn restore(image: &Image) -> Option<Index> {
         let hash = HashIndex::restore(image)?;
-        Some(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
+        Some(Index {
+            hash,
+            ordered: Default::default(),
+            roots: None,
+            work: Vec::new(),
+            scattered: BTreeSet::new(),
+        })
     }
 
     /// The ordered tables that stand in an image, whose live leaves these are. `None`: they make no sense.
@@ -235,15 +249,37 @@ impl Index {
     /// there is no room for them now.
     pub fn maintain(&mut self, image: &mut Image) -> Result<bool, NoRoom> {
         let mut outcome = Ok(());
-        let Index { work, ordered, roots, .. } = self;
+        let Index { work, ordered, roots, scattered, .. } = self;
         work.retain(|table| {
             let index = ordered[table.kind() as usize][usize::from(table.which())].as_deref_mut();
             let index = index.expect("a table that was made");
             let maintained = index.maintain(image, Self::root_of(*roots, *table));
             outcome = outcome.and(maintained);
+            // Where leaves have changed there is work to do, so no table is looked at for this alone.
+            if index.wants_order() {
+                scattered.insert(*table);
+            }
             index.has_work()
         });
         outcome.map(|()| !self.work.is_empty())
+    }
+
+    /// Whether [`Index::lay_out`] has something to do.
+    #[inline]
+    pub fn wants_order(&self) -> bool {
+        !self.scattered.is_empty()
+    }
+
+    /// Goes on with laying the leaves of an ordered table out in the order of their keys, a few at a time.
+    /// `Ok(false)`: it is done with that table. `Err`: there is no room for leaves now.
+    pub fn lay_out(&mut self, image: &mut Image) -> Result<bool, NoRoom> {
+        let Some(table) = self.scattered.first().copied() else { return Ok(false) };
+        self.change(table, |index| index.lay_out(image))?;
+        let goes_on = self.ordered(table).is_some_and(OrderedIndex::is_sweeping);
+        if !goes_on {
+            self.scattered.remove(&table);
+        }
+        Ok(goes_on)
     }
 
     /// Asks the processor for what leads to a key, and says where that stands.

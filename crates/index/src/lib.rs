@@ -12,7 +12,10 @@ mod index;
 mod learned;
 mod ordered;
 
-pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess};
+pub use hash::{
+    BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, find_item, guess,
+    names_none,
+};
 pub use index::{Found, Index, OrderedTables, root_word};
 pub use learned::{
     Guess, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS,

@@ -14,8 +14,12 @@ pub const PROGRAM: &str = "kelix-bench";
 pub const NAMES: &[(&str, &str)] = &[
     ("spine", "gets and puts in shared memory against plain loops over the same table in one process"),
     ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
-    ("peers", "gets and puts against memcached and Redis, with LMDB beside"),
+    ("peers", "gets and puts against memcached, Redis and Valkey, with LMDB beside"),
     ("sweep", "the same over sizes of values and numbers of records"),
+    (
+        "tails",
+        "the slowest operations of open loops and of full caches, and processor time, beside memcached",
+    ),
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
@@ -61,6 +65,7 @@ Examples:
   kelix bench daily --traces traces
   kelix bench log --directory /var/tmp
   kelix bench cluster --lost 500 --resume failovers.json
+  kelix bench peers --huge-pages require    # in pages that vm.nr_hugepages has reserved
   kelix bench --project nic.toml
   kelix bench projection --threads 8 --clients 50
   kelix bench report --only spine --only peers
@@ -83,6 +88,9 @@ pub struct BenchArgs {
     /// Number of records, as in 100000, 10M or 1e6 [default: the benchmark's own]
     #[arg(long, value_name = "N", value_parser = units::parse_some)]
     pub records: Option<u64>,
+    /// Whether memory of ours is in pages of 2 MiB, as `kelix serve` has it: auto, require or off
+    #[arg(long, value_name = "WHEN", value_parser = ["auto", "require", "off"], default_value = "auto")]
+    pub huge_pages: String,
     /// How often which key is asked for, in peers and sweep: uniform, zipf, latest, or trace and a file with
     /// a key a line, of which the first 131,072 are followed [default: uniform, and in mixes also zipf]
     #[arg(long, value_names = ["KEYS", "FILE"], num_args = 1..=2)]

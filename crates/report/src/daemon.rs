@@ -169,10 +169,15 @@ pub fn processor_time(pid: u32) -> Duration {
 
 /// Resident memory of a process, in bytes.
 pub fn resident_bytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kilobytes.unwrap_or(0) * 1024
+    status_number(pid, "VmRSS").unwrap_or(0) * 1024
+}
+
+/// A number of the system's status of a process: memory in KiB, or a count. `None`: there is no such process or
+/// number.
+pub fn status_number(pid: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 impl Drop for Daemon {

@@ -17,6 +17,8 @@ pub const PROGRAM: &str = "memcached";
 pub const END: &[u8] = b"END\r\n";
 /// The answer to a set that is not quiet.
 pub const STORED: &[u8] = b"HD\r\n";
+/// How the answer to a set begins for which there is no memory, though others may be evicted.
+pub const FULL: &[u8] = b"SERVER_ERROR out of memory";
 /// The answer behind quiet sets.
 pub const ALL_DONE: &[u8] = b"MN\r\n";
 

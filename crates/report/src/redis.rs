@@ -14,6 +14,10 @@ pub const PROGRAM: &str = "redis-server";
 
 /// The answer to a command that only has to be done.
 pub const OK: &[u8] = b"+OK\r\n";
+/// The answer to a `GET` of a key that is absent.
+pub const ABSENT: &[u8] = b"$-1\r\n";
+/// How the answer to a command begins for which there is no memory.
+pub const FULL: &[u8] = b"-OOM";
 
 /// The arguments of a server with so many threads that keeps nothing in files.
 pub fn arguments(address: &Address, folder: &Path, threads: usize) -> Vec<String> {

@@ -88,6 +88,27 @@ pub fn compared(
     }
 }
 
+/// A row of a figure that is compared with nothing but what is wanted: at most so much.
+pub fn told(
+    id: impl Into<Cow<'static, str>>,
+    name: impl Into<Cow<'static, str>>,
+    unit: &'static str,
+    figure: f64,
+    wanted: Option<f64>,
+) -> Row {
+    Row {
+        id: id.into(),
+        name: name.into(),
+        ours: figure,
+        other: None,
+        unit,
+        ratio: figure,
+        wanted,
+        sense: Sense::AtMost,
+        note: String::new(),
+    }
+}
+
 /// Turns a comparison of times into one of rates.
 pub fn as_rate(comparison: Comparison) -> Comparison {
     Comparison {

@@ -74,6 +74,7 @@ impl AgentHandle {
             connections: CLIENTS_MAX,
             greeting: Duration::from_nanos(GREETING_NS),
             write_words: FRAME_BYTES_MAX / 8,
+            index: kelix_index::find_item,
         };
         let authority = term_in_force(&shared.authority.page);
         let mut agent = Agent::new(shards, authority, shared.authority.term, limits)?;
@@ -198,7 +199,7 @@ impl AgentThread {
             if self.agent.turn(&mut events) {
                 events.drain(..).for_each(|event| self.on(event));
                 idle_since = None;
-                self.agent.give_way();
+                self.agent.give_way(!begins);
                 continue;
             }
             // Nothing was there to be taken, and the server's end had begun before that was looked for.
@@ -315,7 +316,8 @@ impl AgentThread {
                         if greeted.is_some_and(|greeted| greeted.follows) =>
                     {
                         let boot = greeted.and_then(|greeted| greeted.boot);
-                        self.attach(connection, Attach { name, copy_rate, position, boot });
+                        let attach = Attach { name, copy_rate, position, boot, succeeds: false };
+                        self.attach(connection, attach);
                     }
                     Some(frame) if greeted.is_some() && self.verbs.is_some() => {
                         let (greeted, verbs) = (greeted.expect("just seen"), self.verbs.as_mut());
@@ -359,7 +361,7 @@ impl AgentThread {
         Feeds::attach(
             &self.shared,
             &namespace,
-            (link.over_verbs(stream), address),
+            (link.over_verbs(stream), Some(address)),
             Attach { name, ..attach },
         );
     }
@@ -420,9 +422,7 @@ impl AgentThread {
         }
         let way = match purpose {
             Purpose::Verbs => ClientWay::Verbs { connection, address },
-            Purpose::Session | Purpose::Statistics | Purpose::Follow | Purpose::Replicate => {
-                ClientWay::Tcp { connection, address }
-            }
+            _ => ClientWay::Tcp { connection, address },
         };
         let welcome = self.shared.welcome(version, &namespace, access);
         self.shared.enter(ClientRecord { connection: number, namespace, mailboxes, way });

@@ -14,13 +14,13 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::host_clock_ns;
 use kelix_fabric::shm::{
     AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, AUTHORITY_UNTIL,
-    RunDirectory, map_file, term_in_force,
+    AUTHORITY_YIELDS, RunDirectory, map_file, term_in_force,
 };
 use kelix_image::{LeasedTerm, SharedWord, Span};
 use kelix_shard::replicas::Lease;
@@ -46,7 +46,7 @@ pub(crate) struct Authority {
     raised: AtomicBool,
     /// Its term is in force only for as long as a lease lasts.
     is_leased: AtomicBool,
-    closed: AtomicBool,
+    closed: Once,
     lock: Arc<Mutex<Lock>>,
     /// Nobody waits for the end of a server that is superseded: what it does from then on counts nowhere.
     at_once: bool,
@@ -173,7 +173,7 @@ impl Authority {
             term,
             raised: AtomicBool::new(false),
             is_leased: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            closed: Once::new(),
             lock: Arc::new(Mutex::new(lock)),
             at_once: false,
             begun: Default::default(),
@@ -224,7 +224,7 @@ impl Authority {
             term: self.page_term() + 1,
             raised: AtomicBool::new(false),
             is_leased: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            closed: Once::new(),
             lock: self.lock.clone(),
             at_once: self.at_once,
             begun: Default::default(),
@@ -279,6 +279,29 @@ impl Authority {
         }
         words.publish(AUTHORITY_LEASED, u64::from(verbs));
         Ok(())
+    }
+
+    /// A server before this one hands over what it has: its end is not waited for when the term is raised,
+    /// since it does nothing more.
+    pub fn is_handed_over(&mut self) {
+        self.at_once = true;
+    }
+
+    /// Says that this server stands still for its successor.
+    pub fn yields(&self) {
+        self.page.words().publish(AUTHORITY_YIELDS, self.term);
+    }
+
+    /// Whether this server, which stood still for its successor, goes on: that one has not decided to take
+    /// over.
+    pub fn resumes(&self) -> bool {
+        self.page.words().compare_exchange(AUTHORITY_YIELDS, self.term, 0).is_ok()
+    }
+
+    /// Whether the server before this one stands still, so that what was told of it is all there is: from
+    /// here on it does not go on while this process lives.
+    pub fn takes_yielded(&self) -> bool {
+        self.page.words().compare_exchange(AUTHORITY_YIELDS, self.term - 1, 0).is_ok()
     }
 
     /// Takes the lock of a server that is void.
@@ -345,6 +368,12 @@ impl Authority {
     pub fn begin(&self) {
         *self.begun.0.lock().expect("no panic under this lock") = true;
         self.begun.1.notify_all();
+    }
+
+    /// Waits for so long, or until threads are let begin once more: they may have to end.
+    pub fn rest(&self, time: Duration) {
+        let begun = self.begun.0.lock().expect("no panic under this lock");
+        let _ = self.begun.1.wait_timeout(begun, time).expect("no panic under this lock");
     }
 
     /// Whether threads that wait for this server to be in force were let begin.
@@ -425,17 +454,17 @@ impl Authority {
     /// Takes the socket away. Once, and when the server ends: somebody else may serve the directory when the
     /// last thread that knows of this is gone.
     ///
-    /// Returns whether this was the once.
-    pub fn close(&self) -> bool {
-        if self.closed.swap(true, Ordering::SeqCst) {
-            return false;
-        }
-        let _ = fs::remove_file(self.directory.socket(self.term));
-        let _ = fs::remove_file(self.noted_address());
-        if self.in_force() {
-            let _ = fs::remove_file(self.directory.tcp());
-        }
-        true
+    /// `then` belongs to it, and the caller waits until it is done also where another thread closes: the
+    /// process may end behind this, and would leave a file or the last line of its log out.
+    pub fn close(&self, then: impl FnOnce()) {
+        self.closed.call_once(|| {
+            let _ = fs::remove_file(self.directory.socket(self.term));
+            let _ = fs::remove_file(self.noted_address());
+            if self.in_force() {
+                let _ = fs::remove_file(self.directory.tcp());
+            }
+            then();
+        });
     }
 
     /// Removes what dead servers left.
@@ -467,7 +496,7 @@ impl Authority {
 
 impl Drop for Authority {
     fn drop(&mut self) {
-        self.close();
+        self.close(|| {});
     }
 }
 
@@ -486,4 +515,41 @@ fn reserve(file: &File) -> std::io::Result<()> {
 fn sign(file: &File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.write_all_at(std::process::id().to_string().as_bytes(), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// The process of a server ends behind its main thread, whichever thread it was that ended the server.
+    #[test]
+    fn who_else_closes_waits_until_the_end_is_told() {
+        let directory = std::env::temp_dir().join(format!("kelix-authority-{}", std::process::id()));
+        let authority = Authority::prepare(RunDirectory(directory.clone()), false).expect("one");
+        let (begins, has_begun) = channel();
+        let (tells, told) = channel();
+        let was_told = AtomicBool::new(false);
+        let (authority, was_told) = (&authority, &was_told);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                authority.close(|| {
+                    begins.send(()).expect("a listener");
+                    told.recv().expect("a word");
+                    was_told.store(true, Ordering::SeqCst);
+                });
+            });
+            has_begun.recv().expect("a thread that closes");
+            let other = scope.spawn(|| {
+                authority.close(|| panic!("closed twice"));
+                was_told.load(Ordering::SeqCst)
+            });
+            // Time in which one that does not wait is over.
+            std::thread::sleep(Duration::from_millis(50));
+            tells.send(()).expect("a thread that closes");
+            assert!(other.join().expect("no panic"), "closed before the end was told");
+        });
+        fs::remove_dir_all(directory).expect("nobody else's");
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) struct ClientRecord {
 /// How a client is connected.
 pub(crate) enum ClientWay {
     /// Over the Unix socket.
-    Shm { pid: i32, uid: u32, stream: UnixStream },
+    Shm { pid: i32, uid: u32, stream: Arc<UnixStream> },
     /// Over TCP.
     Tcp { connection: ConnectionId, address: SocketAddr },
     /// Over verbs, with a TCP connection beside.

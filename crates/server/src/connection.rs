@@ -10,8 +10,8 @@ use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
-    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR, FEATURE_REPLICATED,
-    FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR,
+    FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 use rustix::io::Errno;
@@ -20,7 +20,9 @@ use rustix::net::SendFlags;
 use serde_json::json;
 
 use crate::clients::{ClientRecord, ClientWay};
+use crate::handover;
 use crate::namespace::{Namespace, Visitor};
+use crate::reception::{News, Visit};
 use crate::server::Shared;
 use crate::shard_thread::{Access, Command, Outbox};
 use crate::snapshots::Taken;
@@ -50,16 +52,39 @@ pub(crate) fn agree(versions: Versions, features: u64) -> std::result::Result<u1
     })
 }
 
-/// Serves one connection until it ends.
-pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) {
-    let result = converse(shared, connection, stream);
-    if result.is_err() && rustix::net::send(stream, &[], SendFlags::NOSIGNAL) == Err(Errno::PIPE) {
+/// What a connection is to be looked after for.
+enum Conversation {
+    /// The client is served, and has nothing more to say now.
+    AtRest,
+    Over,
+}
+
+/// Greets whoever has connected, and answers until nothing more comes, or to the connection's end. From then
+/// on the client is watched ([`crate::reception`]).
+pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &Arc<UnixStream>) {
+    settle(shared, connection, stream, converse(shared, connection, stream));
+}
+
+/// Goes on with a client that was at rest.
+pub(crate) fn resume(shared: &Arc<Shared>, connection: u64, visit: &Visit) {
+    settle(shared, connection, &visit.stream, answer(shared, visit));
+}
+
+fn settle(shared: &Arc<Shared>, connection: u64, stream: &Arc<UnixStream>, result: Result<Conversation>) {
+    let watched = match result {
+        Ok(Conversation::AtRest) => shared.watch(connection, stream).map(|()| Conversation::AtRest),
+        result => result,
+    };
+    if matches!(watched, Ok(Conversation::AtRest)) {
+        return;
+    }
+    if watched.is_err() && rustix::net::send(stream, &[], SendFlags::NOSIGNAL) == Err(Errno::PIPE) {
         // The server has said that nothing more comes, and the client may read its memory until it closes the
         // socket.
-        let _ = std::io::copy(&mut &*stream, &mut std::io::sink());
+        let _ = std::io::copy(&mut &**stream, &mut std::io::sink());
     }
     shared.leave(connection);
-    if let Err(error) = result {
+    if let Err(error) = watched {
         refuse(stream, error.context());
     }
 }
@@ -69,7 +94,7 @@ pub(crate) fn refuse(stream: &UnixStream, why: &str) {
     let _ = send(stream, &Frame::Refused { text: why.to_string() }, &[]);
 }
 
-fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Result<()> {
+fn converse(shared: &Arc<Shared>, connection: u64, stream: &Arc<UnixStream>) -> Result<Conversation> {
     let _ = stream.set_read_timeout(Some(Duration::from_nanos(GREETING_NS)));
     let _ = stream.set_write_timeout(Some(SEND));
     let (kind, bytes, _) = receive_frame(stream)?;
@@ -86,17 +111,16 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
     let visitor = Visitor { uid: Some(uid), token: None, certified: &|_| false };
     let (namespace, may_write) = shared.visit(&namespace, &visitor)?;
-    if purpose == Purpose::Replicate {
+    if matches!(purpose, Purpose::Replicate | Purpose::Succeed) {
         let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
-        return if is_own {
-            hand_out_streams(shared, &namespace, version, stream)
-        } else {
-            Err(refused(DENIED))
+        let served = match purpose {
+            _ if !is_own => Err(refused(DENIED)),
+            Purpose::Replicate => hand_out_streams(shared, &namespace, version, stream),
+            _ => handover::serve(shared, &namespace, version, stream),
         };
+        return served.map(|()| Conversation::Over);
     }
-    let stream_too =
-        stream.try_clone().map_err(|source| Error::system("accept client", "too many files", source))?;
-    let way = ClientWay::Shm { pid, uid, stream: stream_too };
+    let way = ClientWay::Shm { pid, uid, stream: stream.clone() };
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
     shared.enter(ClientRecord { connection, namespace: namespace.clone(), mailboxes: Vec::new(), way });
     let access = Access::of(may_write, features);
@@ -116,25 +140,36 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
         send_primary(&namespace, stream)?;
     }
     let _ = stream.set_read_timeout(None);
+    answer(shared, &Visit { stream: stream.clone(), namespace, uid })
+}
+
+/// Answers what a client has sent.
+fn answer(shared: &Arc<Shared>, visit: &Visit) -> Result<Conversation> {
+    let Visit { stream, namespace, uid } = visit;
     loop {
+        match visit.news() {
+            News::Nothing => return Ok(Conversation::AtRest),
+            News::End => return Ok(Conversation::Over),
+            News::Frame => {}
+        }
         let (kind, bytes, _) = match receive_frame(stream) {
             Ok(frame) => frame,
-            Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(Conversation::Over),
             Err(error) => return Err(error),
         };
         match Frame::decode(kind, &bytes) {
             Some(Frame::AskSegments { shard }) if usize::from(shard) < namespace.shards.len() => {
-                send_segments(&namespace, stream, shard)?;
+                send_segments(namespace, stream, shard)?;
             }
             Some(Frame::AskStatistics) => {
                 send(
                     stream,
-                    &Frame::Statistics { text: crate::statistics::json(shared, &namespace).to_string() },
+                    &Frame::Statistics { text: crate::statistics::json(shared, namespace).to_string() },
                     &[],
                 )?;
             }
             Some(Frame::TakeSnapshot) => {
-                let text = take_snapshot(shared, uid).to_string();
+                let text = take_snapshot(shared, *uid).to_string();
                 send(stream, &Frame::Snapshot { text }, &[])?;
             }
             _ => return Err(refused("a frame that makes no sense here")),
@@ -213,7 +248,7 @@ impl Shared {
         let leased = if self.authority.lease_left().is_some() { FEATURE_LEASED } else { 0 };
         Frame::Welcome {
             version,
-            features: hints | commits | mirrors | sequences | replicated | leased,
+            features: hints | commits | mirrors | sequences | replicated | leased | FEATURE_FINDS,
             pid: std::process::id(),
             term: self.authority.term,
             may_write: access.may_write,

@@ -105,23 +105,22 @@ impl Stopper {
     /// answers, and then ends the connections, by which clients know at once.
     pub fn stop(&self) {
         let serving = self.current.end();
-        let (shared, is_first) = (&serving.shared, serving.stop());
-        if !is_first {
-            return;
-        }
-        if !shared.authority.was_raised() {
-            // It never came to serve, and whoever tried says why.
-        } else if shared.authority.in_force() {
-            info!(term = shared.authority.term, "server stopped");
-        } else {
-            warn!(term = shared.authority.term, "server superseded");
-        }
+        let authority = &serving.shared.authority;
+        serving.stop(|| {
+            if !authority.was_raised() {
+                // This server never came to serve, and whoever tried says why.
+            } else if authority.in_force() {
+                info!(term = authority.term, "server stopped");
+            } else {
+                warn!(term = authority.term, "server superseded");
+            }
+        });
     }
 }
 
 impl Serving {
-    /// Does what [`Stopper::stop`] says, and whether this was the first to do so.
-    pub fn stop(&self) -> bool {
+    /// Does what [`Stopper::stop`] says, and in the end once `then`.
+    pub fn stop(&self, then: impl FnOnce()) {
         let Serving { shared, stop } = self;
         shared.authority.begin();
         shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
@@ -141,6 +140,6 @@ impl Serving {
         // Not before: the answers of the shards go through it.
         shared.agent.get().into_iter().for_each(AgentHandle::join);
         shared.disconnect_all();
-        shared.authority.close()
+        shared.authority.close(then);
     }
 }

@@ -65,6 +65,11 @@ impl Holder {
         open.any(|open| is_same_file(&open, &wanted)).then_some(Holder { pid, process })
     }
 
+    /// Whether it stands still.
+    pub fn is_stopped(&self) -> bool {
+        is_stopped(self.pid())
+    }
+
     /// Its number.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()

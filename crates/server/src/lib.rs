@@ -1,9 +1,9 @@
 //! The shell around the shards: threads, sockets, clocks, the run directory.
 //!
-//! One thread runs each shard, one accepts connections on the Unix socket, and each of these has a small
-//! thread of its own for the set-up frames and to notice the client's end; it sleeps in the kernel otherwise.
-//! Clients over TCP have one thread together, the agent, which also sets up those over verbs. The data path
-//! runs through none of these but the shard thread, and over TCP the agent.
+//! One thread runs each shard, and one accepts connections on the Unix socket and watches them, so that a
+//! client at rest costs no thread; the frames of its set-up are answered by one of its own. Clients over TCP
+//! have one thread together, the agent, which also sets up those over verbs. The data path runs through none
+//! of these but the shard thread, and over TCP the agent.
 
 #![forbid(unsafe_code)]
 
@@ -14,12 +14,14 @@ mod cluster;
 mod connection;
 mod current;
 mod feed;
+mod handover;
 mod holder;
 mod listening;
 mod memory;
 mod mirror;
 mod moment;
 mod namespace;
+mod reception;
 mod server;
 mod shard_thread;
 mod snapshots;
@@ -32,8 +34,10 @@ pub use cluster::{
     ClusterDirectory, HostsConfig, LEASE_MIN, LEASE_USUAL, Leaver, Node, NodeConfig, NodeEnded, NodeRole,
 };
 pub use current::{Statistics, Stopper};
+pub use kelix_fabric::shm::HugePages;
 pub use kelix_shard::Durability;
 pub use listening::Reserved;
+pub use memory::choose_huge_pages;
 pub use mirror::{FeedFabric, MirrorConfig, ReplicaConfig};
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Token};

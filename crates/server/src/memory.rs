@@ -6,6 +6,60 @@
 
 use std::path::{Path, PathBuf};
 
+use kelix_fabric::shm::{HugePages, are_granted, reserved_free_bytes, use_huge_pages};
+use kelix_types::limits::HUGE_PAGE_BYTES;
+use kelix_types::{Error, ErrorKind, Result};
+
+/// A controller of control groups, and the files in which it has a limit: of version 2 and of version 1.
+struct Controller {
+    name: &'static str,
+    file: &'static str,
+    file_of_1: &'static str,
+}
+
+const MEMORY: Controller =
+    Controller { name: "memory", file: "memory.max", file_of_1: "memory.limit_in_bytes" };
+const HUGE: Controller =
+    Controller { name: "hugetlb", file: "hugetlb.2MB.max", file_of_1: "hugetlb.2MB.limit_in_bytes" };
+
+/// More than any memory, and less than the limit that version 1 of control groups tells where there is none.
+const UNKNOWN_BYTES: u64 = 1 << 62;
+
+/// Chooses the pages of all memory that this process shares with its clients from now on, of which there may be
+/// so much, if that is known: `Off`, `Reserved` or `Required`. An error: they are required, and the host has too
+/// few.
+pub fn choose_huge_pages(wanted: HugePages, memory_bytes: Option<u64>) -> Result<()> {
+    let limit = limit_of_groups(Path::new("/proc/self"), &HUGE).unwrap_or(u64::MAX);
+    let in_pages = |bytes: u64| bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(u64::MAX);
+    let whole = memory_bytes.map(|bytes| in_pages(bytes).max(HUGE_PAGE_BYTES));
+    let (needed, most) = (whole.unwrap_or(HUGE_PAGE_BYTES), whole.unwrap_or(UNKNOWN_BYTES));
+    let chosen = match wanted {
+        HugePages::Required if !are_granted() && (limit < most || reserved_free_bytes() < needed) => {
+            let pages = |bytes: u64| bytes / HUGE_PAGE_BYTES;
+            let context = match limit < most {
+                true => format!(
+                    "--huge-pages require: the control group may have {} of the {} pages of 2 MiB that the \
+                     memory may take (hugetlb.2MB.max; see --memory)",
+                    pages(limit),
+                    pages(most)
+                ),
+                false => format!(
+                    "--huge-pages require: the memory takes {needed} pages of 2 MiB, and the host has {free} \
+                     that are reserved and free; `sysctl vm.nr_hugepages={needed}` reserves as many",
+                    needed = pages(needed),
+                    free = pages(reserved_free_bytes())
+                ),
+            };
+            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+        }
+        // A store to a page that the group may not have would kill the process.
+        HugePages::Reserved if limit < most => HugePages::Granted,
+        wanted => wanted,
+    };
+    use_huge_pages(chosen);
+    Ok(())
+}
+
 /// Bytes of memory of the host's, by a name of `/proc/meminfo`.
 pub(crate) fn memory_of_host(name: &str) -> Option<u64> {
     let sizes = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -16,13 +70,13 @@ pub(crate) fn memory_of_host(name: &str) -> Option<u64> {
 /// Bytes of memory that this process may have, if the system tells.
 pub(crate) fn memory_limit() -> Option<u64> {
     let host = memory_of_host("MemTotal");
-    let group = limit_of_groups(Path::new("/proc/self"));
+    let group = limit_of_groups(Path::new("/proc/self"), &MEMORY);
     host.into_iter().chain(group).min()
 }
 
 /// The least limit of the control groups of a process, which is told by its folder in `/proc`. `None`: there
 /// is none.
-fn limit_of_groups(process: &Path) -> Option<u64> {
+fn limit_of_groups(process: &Path, of: &Controller) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
     let (groups, mounts) = (read("cgroup"), read("mountinfo"));
     let limits = groups.lines().filter_map(|group| {
@@ -30,11 +84,11 @@ fn limit_of_groups(process: &Path) -> Option<u64> {
         let mut parts = group.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
         let file = match controllers {
-            "" => "memory.max",
-            _ if controllers.split(',').any(|controller| controller == "memory") => "memory.limit_in_bytes",
+            "" => of.file,
+            _ if controllers.split(',').any(|controller| controller == of.name) => of.file_of_1,
             _ => return None,
         };
-        let (root, mount) = mounts.lines().find_map(|line| mounted(line, controllers.is_empty()))?;
+        let (root, mount) = mounts.lines().find_map(|line| mounted(line, controllers.is_empty(), of))?;
         // A container may see only its own part, and not the path to it.
         let below = Path::new(path).strip_prefix(&root).unwrap_or(Path::new(""));
         let is_plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
@@ -47,14 +101,14 @@ fn limit_of_groups(process: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// Where control groups with limits on memory are mounted, and which of them is there, by a line of
+/// Where control groups with such limits are mounted, and which of them is there, by a line of
 /// `mountinfo`.
-fn mounted(line: &str, is_version_2: bool) -> Option<(PathBuf, PathBuf)> {
+fn mounted(line: &str, is_version_2: bool, of: &Controller) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut kind = kind.split(' ');
     let is_it = match kind.next()? {
         "cgroup2" => is_version_2,
-        "cgroup" => !is_version_2 && kind.nth(1)?.split(',').any(|option| option == "memory"),
+        "cgroup" => !is_version_2 && kind.nth(1)?.split(',').any(|option| option == of.name),
         _ => false,
     };
     let mut fields = mount.split(' ').skip(3);
@@ -99,7 +153,7 @@ mod tests {
         }
 
         fn limit(&self) -> Option<u64> {
-            limit_of_groups(&self.0)
+            limit_of_groups(&self.0, &MEMORY)
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -24,14 +24,15 @@ use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::cluster::{NodeStatus, Replication};
-use crate::connection;
 use crate::current::{Current, Serving, Statistics, Stopper};
 use crate::feed::Feeds;
+use crate::handover::{self, Handover};
 use crate::listening::Reserved;
-use crate::memory::{memory_limit, memory_of_host};
+use crate::memory::memory_limit;
 use crate::mirror::copies::{Copies, disown};
 use crate::mirror::{self, MirrorConfig};
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
+use crate::reception::{Reception, Watched};
 use crate::shard_thread::{Command, News, Origin, ShardHandle};
 use crate::snapshots::{self, Asked, BeginError, SnapshotConfig, Snapshots, Taken};
 use crate::store::{StoreDirectory, term_of_clock};
@@ -168,6 +169,8 @@ pub(crate) struct Shared {
     /// The default one first.
     pub namespaces: Vec<Arc<Namespace>>,
     pub clients: Mutex<Vec<ClientRecord>>,
+    /// Clients in shared memory that have nothing to say.
+    pub watched: OnceLock<Watched>,
     /// What clients that have gone told of themselves, by namespace and fabric.
     pub gone: Mutex<BTreeMap<(String, &'static str), Counters>>,
     /// The number of the next connection, whichever way it comes.
@@ -186,6 +189,8 @@ pub(crate) struct Shared {
     pub replication: Option<Replication>,
     /// Of a node of a cluster.
     pub node: Option<Arc<NodeStatus>>,
+    /// Whoever has this server stand still for its successor.
+    pub stands_still: Mutex<()>,
     /// Numbers of batches, for all who gather records; and those who do so for mirrors.
     pub batches: LogControl,
     pub feeds: Feeds,
@@ -206,6 +211,7 @@ impl Shared {
             authority,
             namespaces,
             clients: Mutex::new(Vec::new()),
+            watched: OnceLock::new(),
             gone: Mutex::default(),
             next_connection: AtomicU64::new(1),
             agent: OnceLock::new(),
@@ -216,6 +222,7 @@ impl Shared {
             wal: None,
             replication: None,
             node: None,
+            stands_still: Mutex::default(),
             batches,
             feeds: Feeds::new(mirrors),
             kept: OnceLock::new(),
@@ -384,8 +391,10 @@ impl Server {
         check_access(config)?;
         let shapes: Vec<(&str, usize)> =
             namespaces.iter().map(|namespace| (&namespace.name[..], namespace.shards)).collect();
-        let authority =
-            Arc::new(Authority::prepare(RunDirectory(config.directory.clone()), config.take_over)?);
+        let mut authority = Authority::prepare(RunDirectory(config.directory.clone()), config.take_over)?;
+        let succession = handover::succession(config, &namespaces, &mut authority)?;
+        let is_handed_over = succession.is_some();
+        let authority = Arc::new(authority);
         let supersedes = authority.supersedes();
         let store = match &config.snapshots {
             Some(snapshots) => {
@@ -399,14 +408,16 @@ impl Server {
         let rdma = config.rdma_beside(tcp);
         let seen = config.snapshots.as_ref().map(snapshots::newest).transpose()?.flatten();
         let mut kept = match (&config.snapshots, &store) {
-            (Some(snapshots), Some(store)) => snapshots::readable(snapshots, store, &shapes, supersedes)?,
+            (Some(snapshots), Some(store)) if !is_handed_over => {
+                snapshots::readable(snapshots, store, &shapes, supersedes)?
+            }
             _ => Vec::new(),
         };
         if let Some(until) = config.wal.as_ref().and_then(|wal| wal.until) {
             kept.retain(|base| base.description().made() <= until);
         }
         if let (true, Some(newest)) = (supersedes, kept.first()) {
-            check_room(newest.bytes())?;
+            handover::check_room(newest.bytes())?;
         }
         let (news, received) = channel();
         let incarnation_term = store.as_ref().map_or_else(term_of_clock, StoreDirectory::term);
@@ -419,28 +430,35 @@ impl Server {
             _ => None,
         };
         let batches = log.as_ref().map_or_else(LogControl::new, |log| log.shards.control.clone());
+        let listener = authority.listen()?;
+        authority.note_address(tcp)?;
+        if let Some(store) = &store {
+            store.write(&config.directory)?;
+        }
+        // From here on nobody is served until this server is in force, or turns out not to be.
+        let handed = succession.map(|succession| succession.stand_still(&namespaces)).transpose()?;
+        let (handed, lives, handover) = handed.map_or_else(Default::default, |handed| {
+            (Some(handed.replayed), handed.lives, Some(handed.handover))
+        });
+        let handed = Mutex::new(handed);
         let begin = |restored: Option<&Snapshot>| -> std::result::Result<_, BeginError> {
             let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64));
-            let replayed = replayed.transpose()?.map(Mutex::new);
+            let handed = handed.lock().expect("no panic under this lock").take();
+            let replayed = replayed.transpose()?.or(handed).map(Mutex::new);
             let log = log.as_ref().map(|log| &log.shards);
             let beginning = Beginning {
                 snapshot: restored,
                 replayed: replayed.as_ref(),
                 log,
                 batches: &batches,
-                lives: &[],
+                lives: &lives,
             };
             let served = begin(config, &namespaces, beginning, (&authority, incarnation_term), &news)?;
             let replayed = replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"));
             Ok((served, replayed))
         };
         let (((served, stop), replayed), begun) = snapshots::begin_with(kept, begin)?;
-        let listener = authority.listen()?;
-        authority.note_address(tcp)?;
-        if let Some(store) = &store {
-            store.write(&config.directory)?;
-            disown(store.path())?;
-        }
+        store.as_ref().map_or(Ok(()), |store| disown(store.path()))?;
         let until = config.wal.as_ref().is_some_and(|wal| wal.until.is_some());
         // Of the past there is nothing to be kept that is not there.
         let takes = config.snapshots.as_ref().filter(|_| !until);
@@ -458,7 +476,8 @@ impl Server {
         let shared = Arc::new(Shared { rdma, snapshots, store: store.map(Arc::new), wal, ..shared });
         let serving = Serving { shared, stop };
         let server = Server { current: Current::new(serving.clone()) };
-        let prepared = Prepared { server, serving, config: config.clone(), reserved, seen, copies: None };
+        let prepared =
+            Prepared { server, serving, config: config.clone(), reserved, seen, copies: None, handover };
         if let (Some(wal), Some((writer, ends))) = (&prepared.serving.shared.wal, log_thread) {
             wal.start(&prepared.serving.shared, writer, ends)?;
         }
@@ -501,7 +520,7 @@ impl Server {
             if is_over() && self.term() == shared.authority.term {
                 return shared.ended();
             }
-            std::thread::sleep(Duration::from_millis(200));
+            shared.authority.rest(Duration::from_millis(200));
             shared.authority.notice_replacement();
         }
     }
@@ -528,6 +547,8 @@ pub struct Prepared {
     seen: Option<PathBuf>,
     /// Of a mirror: what it keeps on its disk.
     copies: Option<Arc<Copies>>,
+    /// The server before stands still for this one.
+    handover: Option<Handover>,
 }
 
 impl Prepared {
@@ -540,7 +561,8 @@ impl Prepared {
     ) -> Result<Prepared> {
         let server = Server { current: Current::new(serving.clone()) };
         let config = config.clone();
-        let prepared = Prepared { server, serving, config, reserved, seen: None, copies: None };
+        let prepared =
+            Prepared { server, serving, config, reserved, seen: None, copies: None, handover: None };
         prepared.start_threads((listener, asked), news)?;
         Ok(prepared)
     }
@@ -571,8 +593,11 @@ impl Prepared {
                 snapshots.run(&shared, &asked, &stop);
             })?;
         }
+        let reception = Reception::begin(listener)?;
+        let watched = shared.watched.set(reception.watched());
+        assert!(watched.is_ok(), "a server begins once");
         spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
-            accept(shared, &stop, &listener)
+            reception.run(&shared, &stop);
         })?;
         spawn("kelix-news", shared.clone(), stop.clone(), move |shared, _| pass_on(&shared, &news))?;
         if self.waits_for_devices() {
@@ -628,7 +653,8 @@ impl Prepared {
 
     fn take_possession(&mut self) -> Result<()> {
         let shared = self.serving.shared.clone();
-        if let (Some(config), true) = (&self.config.snapshots, shared.authority.supersedes()) {
+        let supersedes = shared.authority.supersedes() && self.handover.is_none();
+        if let (Some(config), true) = (&self.config.snapshots, supersedes) {
             if snapshots::newest(config)? != self.seen && !config.fresh {
                 let context =
                     "the server that is to be superseded has taken a snapshot in this moment; try again";
@@ -636,6 +662,10 @@ impl Prepared {
             }
         }
         let waits_for_devices = self.waits_for_devices();
+        if self.handover.is_some() && !shared.authority.takes_yielded() {
+            let context = "the server that stood still for this one has gone on, since this took too long";
+            return Err(Error::new(ErrorKind::Unavailable, "serve", context));
+        }
         shared.authority.raise(!shared.rdma.is_empty())?;
         if let Some(store) = &shared.store {
             store.take()?;
@@ -649,6 +679,10 @@ impl Prepared {
         shared.authority.tell_address(shared.tcp);
         shared.authority.clear_up();
         shared.authority.begin();
+        if let Some(handover) = self.handover.take() {
+            let ms = handover.time().as_secs_f64() * 1e3;
+            info!(ms, "handed over: so long nobody was served, and what the server before had is here");
+        }
         info!(
             directory = %self.config.directory.display(),
             term = shared.authority.term,
@@ -692,23 +726,7 @@ pub(crate) fn check_access(config: &ServerConfig) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
 }
 
-/// A server that takes over has its memory beside that of the other one, for as long as that serves. The
-/// system would end one of them if there is too little for both.
-fn check_room(snapshot_bytes: u64) -> Result<()> {
-    match memory_of_host("MemAvailable") {
-        Some(bytes) if bytes < snapshot_bytes => {
-            let context = format!(
-                "the snapshot takes {snapshot_bytes} bytes of memory, and {} kB are to be had while the other server has its own: \
-                 end that one first",
-                bytes / 1024
-            );
-            Err(Error::new(ErrorKind::OutOfMemory, "serve", context))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn spawn(
+pub(crate) fn spawn(
     name: &str,
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
@@ -720,36 +738,6 @@ fn spawn(
         .spawn(move || body(shared, stop))
         .map(drop)
         .map_err(|source| Error::system("serve", format!("cannot start thread {name}"), source))
-}
-
-fn accept(shared: Arc<Shared>, stop: &Arc<AtomicBool>, listener: &UnixListener) {
-    for stream in listener.incoming() {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let Ok(stream) = stream else {
-            // Out of descriptors: those who are connected go on, new ones wait in the socket's queue.
-            warn!("no descriptor for another client: it waits");
-            std::thread::sleep(Duration::from_millis(50));
-            continue;
-        };
-        let (shared, stream) = (shared.clone(), Arc::new(stream));
-        let serve = {
-            let stream = stream.clone();
-            move |shared: Arc<Shared>, _| {
-                let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
-                connection::serve(&shared, number, &stream);
-            }
-        };
-        if let Err(error) = spawn("kelix-client", shared, stop.clone(), serve) {
-            // Those who are connected go on, and so do clients over TCP, who need no thread.
-            warn!(%error, "no thread for another client: it is refused");
-            connection::refuse(
-                &stream,
-                "it has no thread for another client now; try again, or connect over TCP",
-            );
-        }
-    }
 }
 
 /// Ends the connections of clients that broke the protocol, and lets shards know what others have to tell.

@@ -2,8 +2,10 @@
 
 mod drain;
 mod feed;
-mod mirrored;
+pub(crate) mod mirrored;
+mod over_tcp;
 mod snapshot_feed;
+mod still;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -69,6 +71,7 @@ pub(crate) struct OrderedReport {
     pub leaves: u64,
     pub splits: u64,
     pub merges: u64,
+    pub laid_out: u64,
     pub models: ModelCounts,
 }
 
@@ -159,6 +162,13 @@ pub(crate) enum Command {
         shard: usize,
         locations: Vec<u64>,
         tell: Sender<(usize, u64)>,
+    },
+    /// Do nothing more for as long as this is so, and tell what the last record is, as the shard of this
+    /// number; `None`: not all that has changed is told in records.
+    StandStill {
+        shard: usize,
+        still: Arc<AtomicBool>,
+        tell: Sender<(usize, Option<u64>)>,
     },
     /// Says that the thread is still going round.
     Answer(Sender<()>),
@@ -337,7 +347,7 @@ impl ShardHandle {
         (news, namespace): (Sender<News>, usize),
         (log, batches): (Option<LogWaker>, LogControl),
     ) -> Result<(ShardHandle, ShardThread)> {
-        let (waker_handle, threads_end) = WakerHandle::pair()?;
+        let (waker_handle, threads_end) = WakerHandle::within()?;
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
         let mut endpoint = LocalEndpoint::new(waker);
@@ -358,7 +368,7 @@ impl ShardHandle {
             reported: Instant::now(),
             connections: Vec::new(),
             sleeps: 0,
-            agent_waits: false,
+            over_tcp: 0,
             nearness: Nearness::default(),
             log,
             batches,
@@ -505,8 +515,9 @@ pub(crate) struct ShardThread {
     reported: Instant,
     connections: Vec<Connection>,
     sleeps: u64,
-    /// The last requests came over TCP: the agent may need this thread's core to send the answers.
-    agent_waits: bool,
+    /// Steps in a row whose requests came over TCP: the agent may need this thread's core to send the
+    /// answers.
+    over_tcp: u32,
     nearness: Nearness,
     /// The thread that writes the log.
     log: Option<LogWaker>,
@@ -557,15 +568,7 @@ impl ShardThread {
                 std::thread::sleep(BEHIND);
             }
             if progress.requests > 0 {
-                self.agent_waits = self.endpoint.take_rung();
-                if self.agent_waits {
-                    self.endpoint.tell_core();
-                    if !self.endpoint.is_contended() {
-                        self.endpoint.yield_now();
-                    } else if let Some(core) = self.endpoint.agent_core() {
-                        self.nearness.note(core);
-                    }
-                }
+                self.lets_agent_answer();
             }
             steps += 1;
             if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
@@ -625,7 +628,7 @@ impl ShardThread {
     /// Waits for news: spins, then yields, then sleeps until `next_ns` at the latest.
     fn idle(&mut self, next_ns: Option<u64>) {
         let began = Instant::now();
-        let looks = if self.agent_waits { LOOKS_FOR_AGENT } else { LOOKS };
+        let looks = if self.over_tcp > 0 { LOOKS_FOR_AGENT } else { LOOKS };
         loop {
             for round in 0..looks {
                 if self.glance() {
@@ -642,8 +645,8 @@ impl ShardThread {
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
                 return;
             }
-            let gives_core = waited > SPIN || self.agent_waits || self.endpoint.shares_core();
-            if waited > YIELD || gives_core && self.endpoint.is_contended() {
+            let gives_core = waited > SPIN || self.over_tcp > 0 || self.endpoint.shares_core();
+            if waited > YIELD || gives_core && (self.endpoint.is_contended() || self.rests()) {
                 break;
             }
             if gives_core {
@@ -678,6 +681,7 @@ impl ShardThread {
             leaves: counts.leaves,
             splits: counts.splits,
             merges: counts.merges,
+            laid_out: counts.laid_out,
             models,
         }));
         let connection = |peer: &PeerId| {
@@ -725,6 +729,7 @@ impl ShardThread {
                 Command::Covers { shard, tell } => self.tell_covers(shard, &tell),
                 Command::Hold { shard, tell } => self.hold(shard, &tell),
                 Command::Used { shard, locations, tell } => self.hear(shard, &locations, &tell),
+                Command::StandStill { shard, still, tell } => self.stand_still(shard, &still, &tell),
                 // Whoever asked may have stopped waiting.
                 Command::Answer(asker) => drop(asker.send(())),
                 Command::Join { connection, inbox, outbox, caller, access } => {

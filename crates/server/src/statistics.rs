@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use kelix_fabric::shm::{are_granted, granted_bytes};
 use kelix_image::Kind;
 use kelix_shard::{GenerationReport, NumberCounts, Stage};
 use kelix_types::TableKind;
+use kelix_types::limits::HUGE_PAGE_BYTES;
+use rustix::param::page_size;
 
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::Namespace;
@@ -30,6 +34,7 @@ fn ordered(table: &OrderedReport) -> Value {
         "leaves": table.leaves,
         "splits": table.splits,
         "merges": table.merges,
+        "laid_out": table.laid_out,
         "sub_models": table.models.sub_models,
         "model_error": table.models.errors as f64 / table.models.sub_models.max(1) as f64,
         "model_bytes": table.models.top_bytes,
@@ -97,6 +102,35 @@ impl MemoryByKind {
         });
         let runs = (self.runs.1 > 0).then(|| row("large values", None, self.runs.0, self.runs.1));
         slabs.chain(runs).collect()
+    }
+}
+
+/// Bytes of all segments of the server, and of those in huge pages, by whether the host has reserved them.
+struct Pages {
+    segments: u64,
+    reserved: u64,
+    granted: u64,
+}
+
+/// When it was asked last what the system has granted, and what that was.
+static GRANTED: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
+/// Between two such questions, for which the system goes through all pages that are mapped.
+const GRANTED_ASKED: Duration = Duration::from_secs(10);
+
+impl Pages {
+    fn of(shared: &Shared) -> Pages {
+        let shards = shared.namespaces.iter().flat_map(|namespace| &namespace.shards);
+        let segments = shards.flat_map(|shard| shard.segments.list());
+        let sum = segments.fold((0, 0), |(all, reserved), segment| {
+            let bytes = segment.memory.bytes();
+            (all + bytes, reserved + if segment.memory.is_in_reserved_pages() { bytes } else { 0 })
+        });
+        let mut granted = GRANTED.lock().expect("no panic under this lock");
+        if granted.is_none_or(|(asked, _)| asked.elapsed() > GRANTED_ASKED) {
+            // Where none are granted none are looked for.
+            *granted = Some((Instant::now(), if are_granted() { granted_bytes() } else { 0 }));
+        }
+        Pages { segments: sum.0, reserved: sum.1, granted: granted.map_or(0, |(_, bytes)| bytes) }
     }
 }
 
@@ -217,6 +251,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
     let numbers = TableKind::ALL.iter().zip(numbers).map(|(kind, NumberCounts { used, resting, left })| {
         json!({"kind": kind.to_string(), "used": used, "resting": resting, "left": left})
     });
+    let pages = Pages::of(shared);
     let generations: Vec<Value> = first.iter().map(|of| generation(of, &records)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -226,7 +261,12 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "cache": namespace.is_cache,
         "tcp": shared.tcp.map(|address| address.to_string()),
         "rdma": shared.rdma.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
-        "page_bytes": kelix_fabric::shm::page_bytes(),
+        "page_bytes": if pages.reserved + pages.granted > 0 { HUGE_PAGE_BYTES } else { page_size() as u64 },
+        "huge_pages": {
+            "segment_bytes": pages.segments,
+            "reserved_bytes": pages.reserved,
+            "granted_bytes": pages.granted,
+        },
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "snapshots": shared.snapshots.as_ref().map(Snapshots::json),
         "wal": shared.wal.as_ref().map(|wal| wal.json()),

@@ -145,6 +145,8 @@ pub struct Shard {
     pub(crate) parked: ParkedWrites,
     /// The segment that is being emptied.
     pub(crate) evacuation: Evacuation,
+    /// When the next leaves are laid out, on the monotonic clock.
+    pub(crate) layout_ns: u64,
     /// Generations, and names and numbers of tables.
     pub(crate) datasets: Datasets,
     /// What followers are told.
@@ -175,6 +177,7 @@ impl Shard {
             requests: Requests::default(),
             parked: ParkedWrites::default(),
             evacuation: Evacuation::new(config.image.segment_bytes_max),
+            layout_ns: 0,
             datasets: Datasets::new(config.view_lease_ns),
             store,
             recorder: Recorder::default(),

@@ -6,7 +6,13 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 139] = [
+pub const WANTED: [&str; 146] = [
+    "FIND answered",
+    "FIND of what is absent",
+    "absence proven",
+    "absence that is not committed",
+    "absence that took too long",
+    "absence where all removals are committed",
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -62,6 +68,7 @@ pub const WANTED: [&str; 139] = [
     "large value read",
     "large value's memory released",
     "leaf beside others that are not committed",
+    "leaf laid out",
     "leaf moved",
     "leaf of a late READ looked at again",
     "leaf split",
@@ -149,7 +156,7 @@ pub const WANTED: [&str; 139] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 20] = [
+const RARE: [&str; 21] = [
     "build went on over another connection",
     "directory died while it was read",
     "emptying of a segment given up",
@@ -168,6 +175,7 @@ const RARE: [&str; 20] = [
     "replica may be in the view",
     "replica that has to copy anew not waited for",
     "replica too late",
+    "slab of leaves filled again",
     "table thawed by itself",
     "top model moved",
 ];

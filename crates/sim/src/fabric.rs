@@ -27,11 +27,12 @@ use std::sync::Arc;
 
 use kelix_fabric::shm::{AUTHORITY_TERM, term_in_force};
 use kelix_fabric::{
-    Broken, Clock, Direct, FIRST_OF_PRIMARY, Fabric, Mailbox, PeerId, Promises, Read, ReadState,
-    RemoteMemory, Sampled, SimFabric, Waiter, WorkQueue,
+    Broken, Clock, Direct, FIRST_OF_PRIMARY, Fabric, Find, FindState, Mailbox, PeerId, Promises, Read,
+    ReadState, RemoteMemory, Sampled, SimFabric, Waiter, WorkQueue,
 };
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span};
+use kelix_index::find_item;
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::mark;
 
@@ -374,6 +375,31 @@ impl RemoteMemory for SimEndpoint {
             mark!("READ torn");
         }
         ReadState::Done(sampled)
+    }
+
+    fn finds(&self, peer: PeerId) -> bool {
+        self.kind.ordered && of_primary(peer).is_none() && self.is_far(peer)
+    }
+
+    fn post_find(&mut self, _: Find<'_>) {}
+
+    fn poll_find(&mut self, find: Find<'_>, into: &mut Vec<u64>) -> FindState {
+        if self.is_broken(find.peer) {
+            return FindState::Broken;
+        }
+        let map = self.peer(find.peer).maps.as_ref().map(|maps| maps());
+        map.into_iter().for_each(|map| self.set_map(find.peer, map));
+        let host = self.peer(find.peer).far.map_or_else(scheduler::clock, |(clock, _)| clock);
+        let Some(direct) = self.loads(find.peer) else { return FindState::Broken };
+        into.clear();
+        let wanted = (find.hash, find.table, find.key);
+        let found = scheduler::on_host(host, || direct.find(find_item, wanted, (into, usize::MAX)));
+        match found {
+            FindState::Found(..) => mark!("FIND answered"),
+            FindState::Absent(..) => mark!("FIND of what is absent"),
+            _ => {}
+        }
+        found
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {

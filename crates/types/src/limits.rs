@@ -29,6 +29,9 @@ pub const PAGE_BYTES: u64 = 64 << 10;
 /// Longest run of pages that forms one slab.
 pub const SLAB_PAGES_MAX: u64 = 64;
 
+/// Huge page of a host. Segments are as long as some of them, so that their memory can be in such pages.
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// First segment of an image; each following one is twice as large, up to [`SEGMENT_BYTES_MAX`].
 pub const SEGMENT_BYTES_FIRST: u64 = 64 << 20;
 
@@ -169,6 +172,7 @@ const _: () = {
     assert!(GRANULE_BYTES % PAGE_BYTES == 0 && SEGMENT_BYTES_MAX % GRANULE_BYTES == 0);
     assert!(SHARD_BYTES_MIN > 2 * SLAB_PAGES_MAX * PAGE_BYTES && SEGMENT_BYTES_FIRST >= SHARD_BYTES_MIN);
     assert!(SEGMENT_BYTES_FIRST >= SEGMENT_BYTES_MIN);
+    assert!(SEGMENT_BYTES_MIN % HUGE_PAGE_BYTES == 0 && HUGE_PAGE_BYTES % PAGE_BYTES == 0);
     assert!(MESSAGE_RING_BYTES.is_power_of_two() && RING_ARCS.is_power_of_two());
     // A frame holds the largest key with the largest carried value and their headers.
     assert!(FRAME_BYTES_MAX >= KEY_BYTES_MAX + MESSAGE_VALUE_BYTES_MAX + 256);

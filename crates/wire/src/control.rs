@@ -31,6 +31,9 @@ pub const FEATURE_REPLICATED: u64 = 1 << 34;
 /// [`crate::RequestHead::durable`] are answered by the word of the cluster's register instead.
 pub const FEATURE_LEASED: u64 = 1 << 35;
 
+/// Server: over TCP it also answers FINDs.
+pub const FEATURE_FINDS: u64 = 1 << 36;
+
 /// Longest name under which a mirror follows.
 pub const MIRROR_NAME_BYTES_MAX: usize = 255;
 
@@ -48,6 +51,8 @@ pub enum Purpose {
     /// The same, as a replica: the number of the caller is that of the member of the cluster, and what the
     /// replica has counts.
     Replicate,
+    /// To go on in the server's place with what it has, in the same run directory.
+    Succeed,
 }
 
 /// Who asks for a session, if it may have to connect again and ask for the same once more.
@@ -124,6 +129,13 @@ pub enum Frame {
     /// Server, to a replica on its host, directly behind Welcome, for each shard: so many bytes of memory in
     /// which all changes of the shard stand before they count, and the page that says up to where.
     Stream { shard: u16, bytes: u64 },
+    /// Server, to its successor, directly behind Welcome: the names of all its namespaces, a line each.
+    /// Descriptor: the header page of a shard, of so many bytes, which says how its memory is laid out.
+    Namespaces { bytes: u64, names: String },
+    /// Successor: it has what there was a moment ago, and the server is to do nothing more.
+    StandStill,
+    /// Server: its shards, those of one namespace behind those of another, stand still behind these records.
+    StandsStill { sequences: Vec<u64> },
 }
 
 /// How far somebody has followed the shards of a namespace.
@@ -201,6 +213,7 @@ impl Frame {
                     Purpose::Verbs => 3,
                     Purpose::Follow => 4,
                     Purpose::Replicate => 5,
+                    Purpose::Succeed => 6,
                 });
                 out.extend(caller.map_or(0, |caller| caller.number).to_le_bytes());
                 out.push(u8::from(caller.is_some_and(|caller| caller.again)));
@@ -334,6 +347,16 @@ impl Frame {
                 out.extend(bytes.to_le_bytes());
                 23
             }
+            Frame::Namespaces { bytes, names } => {
+                out.extend(bytes.to_le_bytes());
+                out.extend(names.as_bytes());
+                26
+            }
+            Frame::StandStill => 27,
+            Frame::StandsStill { sequences } => {
+                sequences.iter().for_each(|sequence| out.extend(sequence.to_le_bytes()));
+                28
+            }
         };
         (kind, out)
     }
@@ -362,6 +385,7 @@ impl Frame {
                     3 => Purpose::Verbs,
                     4 => Purpose::Follow,
                     5 => Purpose::Replicate,
+                    6 => Purpose::Succeed,
                     _ => return None,
                 };
                 let caller = match (from.u64()?, from.bool()?) {
@@ -450,6 +474,9 @@ impl Frame {
             }
             22 => Frame::Primary { address: String::from_utf8(from.rest()).ok()? },
             23 => Frame::Stream { shard: from.u16()?, bytes: from.u64()? },
+            26 => Frame::Namespaces { bytes: from.u64()?, names: String::from_utf8(from.rest()).ok()? },
+            27 => Frame::StandStill,
+            28 => Frame::StandsStill { sequences: from.all(Decoder::u64)? },
             _ => return None,
         };
         from.0.is_empty().then_some(frame)
@@ -510,6 +537,9 @@ mod tests {
             Frame::Stream { shard: 1, bytes: 4096 },
             Frame::AskTerm,
             Frame::Term { term: 7, left_ns: 1_500_000_000 },
+            Frame::Namespaces { bytes: 53_248, names: "default\npeople".into() },
+            Frame::StandStill,
+            Frame::StandsStill { sequences: vec![7, 1 << 40] },
         ]
     }
 
@@ -574,6 +604,11 @@ mod tests {
         assert_eq!(all()[23].encode(), (24, vec![]));
         let term = [7, 0, 0, 0, 0, 0, 0, 0, 0, 0x2f, 0x68, 0x59, 0, 0, 0, 0];
         assert_eq!(all()[24].encode(), (25, term.to_vec()));
+        let namespaces = [&[0, 0xd0, 0, 0, 0, 0, 0, 0][..], b"default\npeople"].concat();
+        assert_eq!(all()[25].encode(), (26, namespaces));
+        assert_eq!(all()[26].encode(), (27, vec![]));
+        let still = [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        assert_eq!(all()[27].encode(), (28, still.to_vec()));
     }
 
     #[test]

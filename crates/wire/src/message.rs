@@ -213,6 +213,12 @@ impl RequestFlags {
     const AGAIN: u8 = 32;
     const EXPECT_ABSENT: u8 = 64;
     const CLIENT_FLAGS: u8 = 128;
+    /// The flags that come with a word.
+    const WITH_WORDS: u8 = RequestFlags::EXPECT
+        | RequestFlags::EXPIRES
+        | RequestFlags::ARGUMENT
+        | RequestFlags::SEQUENCE
+        | RequestFlags::CLIENT_FLAGS;
 }
 
 /// The bit of a request's second word, above the bytes of its key, that asks for it to be on the disk before
@@ -409,6 +415,17 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
             | u64::from(head.id) << 32,
         key.len() as u64 | if head.durable { DURABLE } else { 0 } | (body.len() as u64) << 32,
     ]);
+    if flags & RequestFlags::WITH_WORDS != 0 {
+        push_optional(frame, &head);
+    }
+    let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
+    let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
+    tail[..key.len()].copy_from_slice(key);
+    tail[body_start..body_start + body.len()].copy_from_slice(body);
+}
+
+/// Adds the words of a request that it has with its flags only.
+fn push_optional(frame: &mut FrameBuffer, head: &RequestHead) {
     if let Some(Some(expected)) = head.expect {
         frame.push(expected.0);
     }
@@ -417,10 +434,6 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     let words =
         head.expiry.map(Expiry::word).into_iter().chain(head.argument).chain(sequence).chain(client_flags);
     words.for_each(|word| frame.push(word));
-    let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
-    let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
-    tail[..key.len()].copy_from_slice(key);
-    tail[body_start..body_start + body.len()].copy_from_slice(body);
 }
 
 /// Takes a word off, if it is there. `None`: it should be, and there are no more.
@@ -432,6 +445,20 @@ pub(crate) fn take_optional(is_there: bool, words: &mut &[u64]) -> Option<Option
     let (word, rest) = words.split_first()?;
     *words = rest;
     Some(Some(*word))
+}
+
+/// Takes those words of a request off that it has with its flags only. `None`: they make no sense.
+fn take_words(head: &mut RequestHead, flags: u8, tail: &mut &[u64]) -> Option<()> {
+    let mut optional = |bit: u8| take_optional(flags & bit != 0, tail);
+    if let Some(version) = optional(RequestFlags::EXPECT)? {
+        head.expect = Some(Some(Version(version)));
+    }
+    head.expiry = optional(RequestFlags::EXPIRES)?.map(Expiry::from_word);
+    head.argument = optional(RequestFlags::ARGUMENT)?;
+    let again = flags & RequestFlags::AGAIN != 0;
+    head.sequence = optional(RequestFlags::SEQUENCE)?.map(|number| Sequence { number, again });
+    head.client_flags = client_flags(optional(RequestFlags::CLIENT_FLAGS)?)?;
+    Some(())
 }
 
 /// Client flags as a word; 0 has none.
@@ -479,25 +506,16 @@ impl RequestShape {
         {
             return None;
         }
-        let mut tail = rest;
-        let mut optional = |bit: u8| take_optional(flags & bit != 0, &mut tail);
-        let expect = optional(RequestFlags::EXPECT)?;
-        let expiry = optional(RequestFlags::EXPIRES)?.map(Expiry::from_word);
-        let argument = optional(RequestFlags::ARGUMENT)?;
-        let number = optional(RequestFlags::SEQUENCE)?;
-        let client_flags = client_flags(optional(RequestFlags::CLIENT_FLAGS)?)?;
-        let head = RequestHead {
-            op,
-            id: (word >> 32) as u32,
-            table: TableId((word >> 16) as u16),
-            expect: expect.map(|version| Some(Version(version))).or(expects_absent.then_some(None)),
-            expiry,
-            client_flags,
-            argument,
+        let mut head = RequestHead {
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
-            sequence: number.map(|number| Sequence { number, again }),
+            expect: expects_absent.then_some(None),
             durable: sizes & DURABLE != 0,
+            ..RequestHead::new(op, (word >> 32) as u32, TableId((word >> 16) as u16))
         };
+        let mut tail = rest;
+        if flags & RequestFlags::WITH_WORDS != 0 {
+            take_words(&mut head, flags, &mut tail)?;
+        }
         let (key_bytes, body_bytes) = ((sizes & !DURABLE) as u32, (sizes >> 32) as u32);
         if key_bytes > limits::KEY_BYTES_MAX as u32 || body_bytes > limits::FRAME_BYTES_MAX as u32 {
             return None;

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! take-over          supersede the server of the directory
+//! waits              say when all is prepared, and serve when told so by a line
 //! listen=ADDRESS     over TCP at this address
 //! wal=DIRECTORY      write a log there
 //! durable=commit     answer writes once they are on the disk
@@ -42,9 +43,17 @@ fn main() {
         rdma: kelix_tests::rdma(),
         ..ServerConfig::default()
     };
-    rest.iter().for_each(|option| set(&mut config, option));
+    let waits = rest.iter().any(|option| option == "waits");
+    rest.iter().filter(|option| *option != "waits").for_each(|option| set(&mut config, option));
     kelix_server::prepare_process();
-    let server = match Server::start(&config) {
+    let started = Server::prepare(&config).and_then(|prepared| {
+        if waits {
+            println!("prepared");
+            std::io::stdin().read_line(&mut String::new()).expect("a line");
+        }
+        prepared.serve()
+    });
+    let server = match started {
         Ok(server) => server,
         Err(error) => {
             println!("refused {error}");

@@ -19,8 +19,12 @@ use super::server::TERM;
 const YIELD: Duration = Duration::from_micros(50);
 /// Nobody writes.
 const WRITE_WORDS: usize = 64;
-const LIMITS: AgentLimits =
-    AgentLimits { connections: 8, greeting: Duration::from_secs(10), write_words: WRITE_WORDS };
+const LIMITS: AgentLimits = AgentLimits {
+    connections: 8,
+    greeting: Duration::from_secs(10),
+    write_words: WRITE_WORDS,
+    index: |_, _, _| false,
+};
 
 /// The thread, which takes connections from a listener of its maker.
 pub(super) struct AgentThread {
@@ -59,7 +63,7 @@ impl AgentThread {
                 if agent.turn(&mut events) {
                     events.clear();
                     idle_since = None;
-                    agent.give_way();
+                    agent.give_way(true);
                 } else if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
                     std::thread::yield_now();
                 } else {

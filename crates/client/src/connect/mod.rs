@@ -22,8 +22,8 @@ use kelix_fabric::{Endpoint, PeerId, RemoteMemory, WAIT_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{
-    Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR, FEATURE_REPLICATED,
-    FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR,
+    FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 
 use crate::client::Client;
@@ -585,6 +585,7 @@ fn greeted(answer: Frame) -> Result<ServerIdentity> {
         tells_records: has(FEATURE_SEQUENCES),
         is_replicated: has(FEATURE_REPLICATED),
         is_leased: has(FEATURE_LEASED),
+        finds: has(FEATURE_FINDS),
         view,
         life,
     })

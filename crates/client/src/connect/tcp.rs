@@ -89,7 +89,10 @@ pub(super) fn endpoint(
     options: &SessionOptions,
 ) -> Result<(TcpEndpoint, ServerIdentity)> {
     let (server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
-    let endpoint = server.endpoint(of_server.term, of_server.view.shards(), MAILBOX_BYTES)?;
+    let mut endpoint = server.endpoint(of_server.term, of_server.view.shards(), MAILBOX_BYTES)?;
+    if of_server.finds {
+        endpoint.may_find();
+    }
     Ok((endpoint, of_server))
 }
 

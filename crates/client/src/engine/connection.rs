@@ -20,6 +20,8 @@ pub(crate) const LOST: u64 = 0;
 pub(crate) enum End {
     Found,
     Absent,
+    /// As [`Step::AbsentIfKnown`].
+    AbsentIfKnown(u64),
     /// The shard has to be asked.
     Ask,
 }
@@ -81,6 +83,7 @@ impl Connection {
             Step::Pending => return Ok(None),
             Step::Valid => End::Found,
             Step::Absent => End::Absent,
+            Step::AbsentIfKnown(generations) => End::AbsentIfKnown(generations),
             Step::Ask => End::Ask,
             Step::UnknownSegment => {
                 if self.renew_map(transport, op, key)? {

@@ -84,6 +84,8 @@ pub(crate) struct Fetch {
     ways: u32,
     /// Answers so far that named an item which was another when it was read.
     rounds: u32,
+    /// As of [`Step::AbsentIfKnown`].
+    absent_if_known: Option<u64>,
     registering: Patience,
 }
 
@@ -101,7 +103,8 @@ impl Fetch {
     /// A get by message, not sent yet.
     fn unsent(tag: u32, table: TableId, (hash, shard): (KeyHash, usize)) -> Fetch {
         let (state, registering) = (State::Unsent, Patience::default());
-        Fetch { table, hash, shard, tag, state, known: None, ways: 0, rounds: 0, registering }
+        let (known, absent_if_known) = (None, None);
+        Fetch { table, hash, shard, tag, state, known, ways: 0, rounds: 0, absent_if_known, registering }
     }
 
     /// Whether the shard is to be asked: by [`Fetch::ask`], since a get does not know what else is sent with
@@ -170,6 +173,10 @@ impl Fetch {
                     match end {
                         End::Found => return Ok(Some(true)),
                         End::Absent => return Ok(Some(false)),
+                        End::AbsentIfKnown(generations) => {
+                            self.absent_if_known = Some(generations);
+                            self.end_round(engine)?;
+                        }
                         End::Ask => self.end_round(engine)?,
                     }
                 }
@@ -188,10 +195,10 @@ impl Fetch {
         }
     }
 
-    /// After an error: where another server goes on with what this one had, that one is to be asked.
+    /// After an error: where another server may go on with what this one had, that one is to be asked.
     #[cold]
     fn go_on_elsewhere(&mut self, engine: &Engine, error: Error) -> Result<Option<bool>> {
-        if !engine.goes_on_elsewhere(&error) {
+        if !engine.may_go_on_elsewhere(&error) {
             return Err(error);
         }
         self.state = State::Unsent;
@@ -237,6 +244,9 @@ impl Fetch {
         let station = answer.station;
         engine.transport.take_model(self.table, self.shard, &mut answer);
         if answer.status != Status::Ok {
+            if let Some(generations) = self.absent_if_known {
+                engine.transport.reader(self.shard).known_tables.note(self.table, generations);
+            }
             return Ok(Some(false));
         }
         engine.transport.learn(self.hash, &answer);
@@ -550,6 +560,9 @@ impl Engine {
             }
         };
         landing.want_whole();
+        if step == Step::Absent {
+            return Ok(TryGet::Absent);
+        }
         if step != Step::Valid || landing.is_large() {
             return Ok(TryGet::WouldWait);
         }
@@ -599,6 +612,9 @@ impl Engine {
         landing: &mut Landing,
     ) -> Result<Option<(usize, Version)>> {
         if self.transport.begins_with_index() && !table.kind().is_ordered() {
+            if self.transport.is_absent(table, self.transport.hash(table, key)) {
+                return Ok(None);
+            }
             let slot = &mut landing.item;
             if let Some((version, length)) =
                 self.transport.read_large_direct((table, key), slot, None, buffer)

@@ -164,10 +164,12 @@ impl Engine {
     /// The answer to a request, if it has come: alone or together with an earlier one.
     #[inline]
     pub fn arrived(&mut self, id: RequestId) -> Result<Option<Answer>> {
-        if self.transport.has_news() {
+        let mut outcome = self.transport.take(id);
+        if outcome.is_none() && self.transport.has_news() {
             self.transport.poll_replies()?;
+            outcome = self.transport.take(id);
         }
-        match self.transport.take(id) {
+        match outcome {
             Some(Ok(answer)) => self.check_authority(answer).map(Some),
             Some(Err(lost)) => Err(self.lost_with_primary(&lost)),
             None => Ok(None),
@@ -189,11 +191,26 @@ impl Engine {
             // Whatever it says: a read, or a piece of a large value, has changed nothing.
             Some(false) => {
                 let effect = if answer.is_of_write() { Effect::Unknown } else { Effect::No };
-                Err(self.connection.superseded().with_effect(effect))
+                self.reach_successor().map_err(|error| error.with_effect(effect))?;
+                Ok(answer)
             }
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),
         }
+    }
+}
+
+impl Engine {
+    /// Goes over to a server that has taken over. An error: that one does not go on with what this one had,
+    /// so that nothing counts that this one has answered.
+    #[cold]
+    fn reach_successor(&mut self) -> Result<()> {
+        let (ways, mut patience) = (self.connection.ways, Patience::default());
+        while self.connection.ways == ways {
+            let error = self.connection.superseded();
+            self.recover(&mut patience, error)?;
+        }
+        Ok(())
     }
 }
 

@@ -206,7 +206,7 @@ impl Engine {
     /// error; or this session is one that goes on, and tries to connect again.
     #[cold]
     pub fn recover(&mut self, patience: &mut Patience, error: Error) -> Result<()> {
-        let goes_on = is_passing(&error) || self.goes_on_elsewhere(&error);
+        let goes_on = is_passing(&error) || self.may_go_on_elsewhere(&error);
         let Some(caller) = self.connection.caller.filter(|_| goes_on) else { return Err(error) };
         let now_ns = self.transport.fabric.now_ns();
         // A connection that is lost early leaves nothing of the time for the answer.
@@ -236,13 +236,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether an error says that another server has taken over which knows all that this one has answered: what
-    /// was not answered can be asked there.
+    /// Whether an error says that another server has taken over which knows all that this one has answered:
+    /// what was not answered can be asked there.
     pub fn goes_on_elsewhere(&self, error: &Error) -> bool {
+        self.may_go_on_elsewhere(error) && self.transport.is_replicated()
+    }
+
+    /// Whether it may know that, since it was handed over: it does if it goes on with the same life. A mirror
+    /// hands nothing over.
+    pub fn may_go_on_elsewhere(&self, error: &Error) -> bool {
         self.connection.caller.is_some()
             && error.kind() == ErrorKind::Superseded
             && error.retry()
-            && self.transport.is_replicated()
+            && (self.transport.is_replicated() || !self.transport.is_on_mirror())
     }
 
     /// Connects once more to the server that was lost, and asks again for what it has not answered.

@@ -1,4 +1,5 @@
 //! Model tests of what clients do without a lock.
 
+mod absence;
 mod pointers;
 mod reads;

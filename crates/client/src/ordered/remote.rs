@@ -448,7 +448,7 @@ mod tests {
         let mut read = |shard: &mut ShardReader, number: u64| {
             let key = number.to_be_bytes();
             let hash = kelix_types::KeyHash(0);
-            let mut op = ReadOp::start(&mut fabric, shard, 0, 0, (TABLE, hash, &key), None);
+            let mut op = ReadOp::start(&mut fabric, shard, 0, 0, (TABLE, hash, &key), (None, false));
             loop {
                 match op.advance(&mut fabric, shard, &key, &mut landing) {
                     Step::Pending => {}

@@ -1,10 +1,10 @@
 //! Renewing the copy of a directory that turned out old.
 
 use kelix_fabric::RemoteMemory;
-use kelix_image::{Kind, header_word};
+use kelix_image::Kind;
 use kelix_index::{Directory, DirectoryRoot};
 use kelix_types::limits::READ_RETRIES_MAX;
-use kelix_types::{Guardian, Place, mark};
+use kelix_types::{Guardian, mark};
 
 use super::{ReadOp, ShardReader, State, Step, Verdict, judge};
 
@@ -31,18 +31,25 @@ impl ReadOp {
     pub(super) fn post_root<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Root;
         self.before = None;
-        self.post(fabric, shard, ROOT, 1);
+        self.post(fabric, shard, DirectoryRoot::AT, 1);
     }
 
     /// The root is the one the copy was made under: only the entry of this hash is old. Otherwise all of it
     /// is.
-    pub(super) fn on_root<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+    pub(super) fn on_root<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &mut ShardReader) -> Step {
         let mut word = [0];
         if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
         }
         let Some(root) = DirectoryRoot::from_word(word[0]) else { return Step::Ask };
-        if word[0] == shard.directory.root() {
+        let is_same = word[0] == shard.directory.root();
+        // Where memory is within reach of loads nobody needs a copy.
+        let direct = shard.direct.as_ref().filter(|_| !is_same || !shard.directory.is_copy());
+        if let Some(directory) = direct.and_then(|direct| Directory::in_place(&direct.map, root)) {
+            shard.directory = directory;
+            return self.post_bucket_again(fabric, shard);
+        }
+        if is_same {
             self.state = State::Entry { root: word[0] };
             self.post(fabric, shard, root.entry(self.hash), 1);
         } else {
@@ -67,8 +74,16 @@ impl ReadOp {
             return step;
         }
         // Another read of the same batch may have fetched a newer copy meanwhile.
-        if shard.directory.root() == root {
+        if shard.directory.root() == root && shard.directory.is_copy() {
             shard.directory.refresh(self.hash, word[0]);
+        }
+        self.post_bucket_again(fabric, shard)
+    }
+
+    /// Goes on with an entry that was just found. One that leads nowhere would be looked for over and over.
+    fn post_bucket_again<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+        if shard.directory.bucket(self.hash, 0).is_none() {
+            return Step::Ask;
         }
         self.post_bucket(fabric, shard);
         Step::Pending
@@ -126,15 +141,11 @@ impl ReadOp {
             mark!("directory died while it was read");
             return self.renew_directory(fabric, shard);
         }
-        let entries = value[Kind::DIRECTORY_ENTRIES_START as usize / 8..].to_vec();
+        let entries = &value[Kind::DIRECTORY_ENTRIES_START as usize / 8..];
         shard.directory = Directory::new(root, entries);
-        self.post_bucket(fabric, shard);
-        Step::Pending
+        self.post_bucket_again(fabric, shard)
     }
 }
-
-/// Where the root word stands: the header page is at place 0.
-const ROOT: Place = Place(header_word::DIRECTORY as u64 * 8);
 
 fn directory_words(root: DirectoryRoot) -> usize {
     Kind::DIRECTORY_ENTRIES_START as usize / 8 + root.entries()

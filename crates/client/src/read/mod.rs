@@ -8,6 +8,8 @@
 //! pointer known:  item ------------------------------------------> valid
 //!                   | stale
 //!                   v
+//! FINDs answered: item ------------------------------------------> valid
+//!
 //! directory ->  main bucket -> item -> ... next candidate -------> valid
 //!                   |  (away)                                        |
 //!                   +-> alternate bucket -> item ... --------------> valid
@@ -20,6 +22,7 @@
 //! Check (b) looks at the time since before the first READ of a chain whose pointers carry no incarnation
 //! (buckets), and at that of the one READ of an item whose pointer carries one.
 
+mod absence;
 mod direct;
 mod directory;
 mod freshness;
@@ -31,7 +34,7 @@ mod watermark;
 
 use std::ops::Range;
 
-use kelix_fabric::{Direct, PeerId, Read, ReadState, RemoteMemory, Sampled};
+use kelix_fabric::{Direct, Find, FindState, PeerId, Read, ReadState, RemoteMemory, Sampled};
 use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, ItemLayout, ItemView, PlainItem, Section, inline_item};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, alternate};
@@ -40,6 +43,8 @@ use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, Table
 
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
+use absence::KnownTables;
+pub(crate) use absence::look_for_absence;
 pub(crate) use direct::{find_large_direct, take_direct, take_item};
 pub(crate) use freshness::Freshness;
 pub(crate) use watermark::{LINE, LINE_WORDS, Watermark, set_place};
@@ -96,6 +101,8 @@ pub(crate) struct ShardReader {
     pub ordered: OrderedReader,
     /// What counts of what stands there.
     pub watermark: Watermark,
+    /// The tables that it has.
+    pub known_tables: KnownTables,
 }
 
 impl ShardReader {
@@ -104,7 +111,8 @@ impl ShardReader {
     pub fn new(peer: PeerId, term: u64, direct: Option<Direct>, commits: bool) -> ShardReader {
         let (directory, ordered) = (Directory::default(), OrderedReader::default());
         let watermark = Watermark::new(commits);
-        ShardReader { peer, term, directory, direct, direct_gets: 0, ordered, watermark }
+        let known_tables = KnownTables::default();
+        ShardReader { peer, term, directory, direct, direct_gets: 0, ordered, watermark, known_tables }
     }
 }
 
@@ -117,6 +125,9 @@ pub(crate) enum Step {
     Valid,
     /// The key is absent.
     Absent,
+    /// The key is absent if the shard knows its table: ask the shard. With the word that counts what was
+    /// dropped.
+    AbsentIfKnown(u64),
     /// One-sided means are exhausted: ask the shard.
     Ask,
     /// A segment is unknown here.
@@ -129,6 +140,8 @@ pub(crate) enum Step {
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
+    /// Somebody beside the memory looks for the item.
+    Find,
     Bucket {
         alt: bool,
     },
@@ -356,6 +369,8 @@ pub(crate) struct ReadOp {
     incarnation: Option<Incarnation>,
     /// The directory copy was renewed for this read, or the map.
     renewed: bool,
+    /// The way by the index begins with a FIND.
+    finds: bool,
     /// The greatest incarnation that had been seen live when the READ of a leaf was posted.
     seen: u64,
     spent: Spent,
@@ -379,7 +394,7 @@ impl ReadOp {
         number: usize,
         tag: u32,
         (table, hash, key): (TableId, KeyHash, &[u8]),
-        pointer: Option<Pointer>,
+        (pointer, finds): (Option<Pointer>, bool),
     ) -> ReadOp {
         let mut op = ReadOp {
             hash,
@@ -394,6 +409,7 @@ impl ReadOp {
             location: Location::new(Place(0), kelix_types::SizeClass(0)),
             incarnation: None,
             renewed: false,
+            finds: finds && fabric.finds(shard.peer),
             seen: 0,
             spent: Spent::default(),
         };
@@ -436,9 +452,22 @@ impl ReadOp {
             if let Some(look) = shard.ordered.begin(self.table, key) {
                 self.post_look(fabric, shard, look);
             }
+        } else if self.finds {
+            self.post_find(fabric, shard, key);
         } else {
             self.post_bucket(fabric, shard);
         }
+    }
+
+    fn post_find<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) {
+        self.state = State::Find;
+        (self.incarnation, self.before) = (None, None);
+        self.spent.reads += 1;
+        fabric.post_find(self.find(shard, key));
+    }
+
+    fn find<'a>(&self, shard: &ShardReader, key: &'a [u8]) -> Find<'a> {
+        Find { peer: shard.peer, hash: self.hash, table: self.table, key, tag: self.tag }
     }
 
     #[inline(always)]
@@ -507,6 +536,7 @@ impl ReadOp {
             State::Bucket { alt } => self.on_bucket(fabric, shard, landing, alt),
             State::Item { alt, by_pointer } => self.on_item(fabric, shard, key, landing, alt, by_pointer),
             State::Look(look) => self.on_look(fabric, shard, key, landing, look),
+            State::Find => self.on_find(fabric, shard, key, landing),
             _ => self.advance_rarely(fabric, shard, landing, key),
         }
     }
@@ -521,7 +551,9 @@ impl ReadOp {
         key: &[u8],
     ) -> Step {
         match self.state {
-            State::Bucket { .. } | State::Item { .. } | State::Look(_) => unreachable!("handled by advance"),
+            State::Find | State::Bucket { .. } | State::Item { .. } | State::Look(_) => {
+                unreachable!("handled by advance")
+            }
             State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
             State::LastGuardian => self.on_last_guardian(fabric, shard, key, landing),
             State::Watermark(what) => self.on_watermark(fabric, shard, what),
@@ -580,14 +612,42 @@ impl ReadOp {
             }
         }
         if alt || !Bucket(bucket).has_away() {
-            // Not found here proves nothing; only the shard may say "absent".
-            return Step::Ask;
+            // READs alone prove no absence.
+            return shard
+                .direct
+                .as_ref()
+                .map_or(Step::Ask, |direct| look_for_absence(shard, direct, self.table, self.hash));
         }
         self.state = State::Bucket { alt: true };
         let other = alternate(self.hash.bucket(), self.hash.signature());
         let Some(place) = shard.directory.bucket(self.hash, other) else { return Step::Ask };
         self.post(fabric, shard, place, BUCKET_WORDS);
         Step::Pending
+    }
+
+    /// What a FIND brought is what READs of a bucket and of the item would have, under the stamps of both.
+    fn on_find<F: RemoteMemory>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Step {
+        match fabric.poll_find(self.find(shard, key), &mut landing.item) {
+            FindState::Pending => Step::Pending,
+            FindState::Found(location, sampled) if landing.item.len() >= 2 => {
+                self.location = location;
+                self.spent.read_bytes += landing.item.len() as u64 * 8;
+                self.judge_item(fabric, shard, key, landing, (false, false), sampled)
+            }
+            FindState::Absent(generations, sampled) if shard.watermark.covers_all() => {
+                let window = fabric.stamp_window();
+                shard.judge_absence(self.table, generations, sampled, window)
+            }
+            FindState::Absent(..) | FindState::Found(..) | FindState::Nothing | FindState::Broken => {
+                Step::Ask
+            }
+        }
     }
 
     #[inline(always)]
@@ -617,6 +677,20 @@ impl ReadOp {
             }
             Err(step) => return step,
         };
+        self.judge_item(fabric, shard, key, landing, (alt, by_pointer), sampled)
+    }
+
+    /// Judges an item that has landed.
+    #[inline(always)]
+    fn judge_item<F: RemoteMemory>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+        (alt, by_pointer): (bool, bool),
+        sampled: Sampled,
+    ) -> Step {
         let guardian = Guardian(landing.item[0]);
         let is_late = match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
             Verdict::Valid => false,
@@ -633,7 +707,7 @@ impl ReadOp {
         }
         let Some(view) = ItemView::new(&landing.item).filter(|view| view.is_for(self.table, key)) else {
             // Another key with the same signature, or a pointer that the cache mixed up.
-            return if by_pointer || is_late {
+            return if by_pointer || is_late || self.state == State::Find {
                 self.restart(fabric, shard, key)
             } else if self.table.kind().is_ordered() {
                 self.next_in_leaf(fabric, shard, key, landing)

@@ -21,7 +21,7 @@ fn a_value_that_is_shorter_than_it_says_takes_no_more_memory_than_there_is() {
     let mut landing = Landing::default();
     let hash = key_hash(Harness::SEED, TABLE, KEY);
     let mut read = |landing: &mut Landing| {
-        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), (None, false));
         loop {
             match op.advance(&mut fabric, &mut shard, KEY, landing) {
                 Step::Pending => {}
@@ -74,7 +74,7 @@ fn a_large_value_dies_while_it_is_copied_straight() {
         (fabric.memory, fabric.term, fabric.stamp) = (Some(server.map()), Harness::TERM, header.epoch());
         let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
         let hash = key_hash(Harness::SEED, TABLE, KEY);
-        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), (None, false));
         let mut landing = Landing::default();
         while op.advance(&mut fabric, &mut shard, KEY, &mut landing) == Step::Pending {}
         op.location
@@ -138,7 +138,7 @@ fn a_large_value_dies_while_it_is_read() {
     let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
     let mut landing = Landing::default();
     let hash = key_hash(Harness::SEED, TABLE, KEY);
-    let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
+    let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), (None, false));
     while !matches!(op.state, State::Pieces { .. }) {
         assert_eq!(op.advance(&mut fabric, &mut shard, KEY, &mut landing), Step::Pending);
     }

@@ -16,6 +16,9 @@ use super::{Freshness, Landing, ReadOp, ShardReader, State, Step};
 pub(crate) const LINE: Place = Place(header_word::COMMITTED as u64 * 8);
 pub(crate) const LINE_WORDS: usize = 3;
 
+/// The word of a header page that says which record removed a key of a hash table last.
+const REMOVALS: Place = Place(header_word::REMOVALS_RECORD as u64 * 8);
+
 /// The place of the set of a leaf.
 pub(crate) fn set_place(leaf: Incarnation) -> Place {
     Place(set_of(leaf) as u64 * 8)
@@ -95,6 +98,34 @@ impl Watermark {
         // The record of leaves first: what it was then is to be committed by now.
         let leaves = line.load_acquire(2);
         self.note([line.load_acquire(0), line.load_acquire(1), leaves])
+    }
+
+    /// Whether all removals of keys from hash tables are committed that may show in words which were loaded
+    /// before.
+    #[inline(always)]
+    pub fn covers_removals(&self, direct: &Direct) -> bool {
+        self.covers_all() || self.look_at_removals(direct)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_removals(&self, direct: &Direct) -> bool {
+        if let Some(freshness) = &self.freshness {
+            return freshness.covers(direct);
+        }
+        // SYNC: pairs with the store of `Watermark::note_removal` in the image's writer, which stays before
+        // that of the slot.
+        load_fence();
+        let Some(removals) = direct.map.view().words(REMOVALS, 1) else { return false };
+        let removals = removals.load_acquire(0);
+        self.note_line(direct);
+        let covers = removals <= self.record();
+        mark!(if covers {
+            "absence where all removals are committed"
+        } else {
+            "absence that is not committed"
+        });
+        covers
     }
 
     /// Whether all that the words of a leaf said which were loaded before is committed.

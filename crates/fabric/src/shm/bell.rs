@@ -30,6 +30,16 @@ impl WakerHandle {
         Ok((WakerHandle { own: a.clone(), other: b.clone() }, WakerHandle { own: b, other: a }))
     }
 
+    /// In models a pair like any other.
+    pub fn within() -> Result<(WakerHandle, WakerHandle)> {
+        WakerHandle::pair()
+    }
+
+    /// Models have no agent.
+    pub(crate) fn watches(&self) -> rustix::event::epoll::EventFlags {
+        unimplemented!("models have no agent")
+    }
+
     /// Models have no descriptors.
     pub fn receive(_: OwnedFd) -> WakerHandle {
         unimplemented!("models have no descriptors")

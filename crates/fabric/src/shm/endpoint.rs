@@ -170,12 +170,17 @@ impl LocalEndpoint {
         own
     }
 
-    /// The core that the agent was last seen on where others compute, if something was last sent by it.
+    /// The core to which the agent wants this side to come, if something was last sent by it.
     pub fn agent_core(&self) -> Option<usize> {
         match self.peers.get(self.last.0 as usize) {
-            Some(Some(Peer { way: Way::Agent(link), .. })) => Some(link.core()),
+            Some(Some(Peer { way: Way::Agent(link), .. })) => link.core(),
             _ => None,
         }
+    }
+
+    /// Whether this side is there.
+    pub fn is_beside_agent(&self) -> bool {
+        self.agent_core().is_some_and(|core| core == sched_getcpu())
     }
 
     /// The connection.

@@ -6,11 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use kelix_image::{SegmentSource, Span};
+use kelix_types::limits::HUGE_PAGE_BYTES;
 use kelix_types::{Error, Result};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, ftruncate, memfd_create, seek};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+    seek,
+};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use super::pages::{HugePages, are_granted, huge_pages, is_reserved, take_reserved};
 use super::reaper::{self, ImageLife};
 
 /// Has the allocator take pieces of 512 KiB and more from the system one by one, and give them back as soon
@@ -74,9 +79,11 @@ impl Mapping {
         // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0)? };
         let mapping = Mapping { base, bytes: length, held: Box::new(()) };
-        // Huge pages where the system grants them; a refusal only costs speed.
-        // SAFETY: advice on our own mapping.
-        let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
+        if huge_pages() != HugePages::Off {
+            // A refusal only costs speed.
+            // SAFETY: advice on our own mapping.
+            let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
+        }
         Ok(mapping)
     }
 
@@ -115,18 +122,6 @@ pub(super) fn map_held<F: AsFd + Any + Send + Sync>(file: F, bytes: u64) -> rust
     Ok(mapping.span())
 }
 
-/// The page size that large mappings of shared memory really get, in bytes: that of huge pages where the
-/// kernel grants them on request (2 MiB on x86-64; on aarch64 it depends on how the kernel was built), else
-/// the usual one.
-pub fn page_bytes() -> u64 {
-    let told = |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}"));
-    let setting = told("shmem_enabled").unwrap_or_default();
-    let granted =
-        ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|word| setting.contains(word));
-    let huge = told("hpage_pmd_size").ok().and_then(|bytes| bytes.trim().parse().ok());
-    huge.filter(|_| granted).unwrap_or(rustix::param::page_size() as u64)
-}
-
 /// A shared memory file of fixed size.
 pub struct Memfd {
     fd: OwnedFd,
@@ -137,18 +132,7 @@ impl Memfd {
     /// Makes a memfd, maps it writable, and seals it: its size is fixed, and with `exclusive` no further
     /// writable mapping can be made, by anyone.
     pub fn create(name: &str, bytes: u64, exclusive: bool) -> Result<(Memfd, Span)> {
-        let make = || -> rustix::io::Result<(OwnedFd, Span)> {
-            let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-            ftruncate(&fd, bytes)?;
-            let span = map(fd.as_fd(), bytes, true)?;
-            let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-            if exclusive {
-                seals |= SealFlags::FUTURE_WRITE;
-            }
-            fcntl_add_seals(&fd, seals)?;
-            Ok((fd, span))
-        };
-        let (fd, span) = make().map_err(|source| {
+        Memfd::make(name, bytes, (exclusive, false)).map_err(|source| {
             Error::system(
                 "share memory",
                 format!(
@@ -156,7 +140,53 @@ impl Memfd {
                 ),
                 source,
             )
-        })?;
+        })
+    }
+
+    /// Makes a memfd for a segment of an image, in huge pages if there are any ([`super::use_huge_pages`]).
+    pub fn create_segment(name: &str, bytes: u64) -> Result<(Memfd, Span)> {
+        let wanted = huge_pages();
+        if matches!(wanted, HugePages::Reserved | HugePages::Required) && bytes % HUGE_PAGE_BYTES == 0 {
+            match Memfd::make(name, bytes, (true, true)) {
+                Ok((memfd, span)) => {
+                    take_reserved(memfd.fd(), bytes);
+                    return Ok((memfd, span));
+                }
+                Err(source) if wanted == HugePages::Required && !are_granted() => {
+                    let context = format!(
+                        "cannot make {bytes} bytes of shared memory in pages of 2 MiB: the host has reserved too \
+                         few that are free (see `sysctl vm.nr_hugepages`)"
+                    );
+                    return Err(Error::system("share memory", context, source));
+                }
+                Err(_) => {}
+            }
+        }
+        Memfd::create(name, bytes, true)
+    }
+
+    fn make(
+        name: &str,
+        bytes: u64,
+        (exclusive, is_reserved): (bool, bool),
+    ) -> rustix::io::Result<(Memfd, Span)> {
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        if is_reserved {
+            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        }
+        let fd = memfd_create(name, flags)?;
+        ftruncate(&fd, bytes)?;
+        if is_reserved {
+            // The mapping below reserves all pages. Where a control group may have none, though, the first store
+            // would kill the process: this asks for one.
+            fallocate(&fd, FallocateFlags::empty(), 0, HUGE_PAGE_BYTES)?;
+        }
+        let span = map(fd.as_fd(), bytes, true)?;
+        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        if exclusive {
+            seals |= SealFlags::FUTURE_WRITE;
+        }
+        fcntl_add_seals(&fd, seals)?;
         Ok((Memfd { fd, bytes }, span))
     }
 
@@ -170,6 +200,11 @@ impl Memfd {
             return Err(refuse("the shared memory is not sealed or not as long as announced"));
         }
         Ok(Memfd { fd, bytes })
+    }
+
+    /// Whether it is in huge pages that the host has reserved.
+    pub fn is_in_reserved_pages(&self) -> bool {
+        is_reserved(&self.fd)
     }
 
     /// Maps it.
@@ -187,12 +222,20 @@ impl Memfd {
         })
     }
 
-    /// Maps it, to be read, as the segment that begins at granule `first`. When nobody reads that any more
-    /// its memory is given back, whatever the session does: see `reaper.rs`.
+    /// Maps it, to be read, as the segment that begins at granule `first`, if this process has not yet. When
+    /// nobody reads that any more its memory is given back, whatever the session does: see `reaper.rs`.
     pub fn map_segment(&self, first: usize, life: &ImageLife) -> Result<Span> {
-        let mapping = self.map_by(false)?;
-        let segment = Arc::new(reaper::Segment { mapping, first, life: life.clone() });
-        reaper::watch(&segment);
+        let named = rustix::fs::fstat(&self.fd)
+            .map_err(|source| Error::system("map shared memory", "the descriptor has no name", source))?;
+        let file = (named.st_dev, named.st_ino);
+        let segment = match reaper::find(file, first, life) {
+            Some(segment) => segment,
+            None => {
+                let segment = Arc::new(reaper::Segment::new(self.map_by(false)?, file, first, life.clone()));
+                reaper::watch(&segment);
+                segment
+            }
+        };
         Ok(segment.mapping.span_of(segment.clone()))
     }
 
@@ -266,7 +309,7 @@ impl MemfdSegments {
 
 impl SegmentSource for MemfdSegments {
     fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
-        let (memfd, span) = Memfd::create("kelix-segment", bytes, true)?;
+        let (memfd, span) = Memfd::create_segment("kelix-segment", bytes)?;
         self.list.lock().expect("no panic under this lock").push(Segment {
             first,
             memory: Arc::new(memfd),

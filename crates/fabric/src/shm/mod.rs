@@ -14,6 +14,7 @@ mod endpoint;
 mod memory;
 #[cfg(kelix_loom)]
 pub mod model;
+mod pages;
 mod reaper;
 mod rundir;
 mod shelf;
@@ -25,13 +26,12 @@ mod wake;
 mod wake;
 
 pub use endpoint::{LocalEndpoint, MappedImage, Peer, SleepWord, Way};
-pub use memory::{
-    Memfd, MemfdSegments, Segment, map_file, page_bytes, return_free_memory, return_large_memory,
-};
+pub use memory::{Memfd, MemfdSegments, Segment, map_file, return_free_memory, return_large_memory};
+pub use pages::{HugePages, are_granted, granted_bytes, page_bytes, reserved_free_bytes, use_huge_pages};
 pub use reaper::ImageLife;
 pub use rundir::{
     AUTHORITY_ASKED, AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, AUTHORITY_UNTIL,
-    RunDirectory, read_file, term_in_force,
+    AUTHORITY_YIELDS, RunDirectory, read_file, term_in_force,
 };
 pub use shelf::Shelf;
 pub use socket::{receive_frame, receive_frame_within, send_frame};

@@ -20,11 +20,15 @@
 //!    has no such thread, begins another list. Segments that the child got from its parent are let go when it
 //!    looks around.
 //!
+//! A segment is mapped once, for all sessions of the process that are on its image ([`find`]): each mapping
+//! has page tables of its own, 2 MiB for each GiB in pages of 4 KiB, and each of its pages is met for the
+//! first time once more.
+//!
 //! The thread begins with the first segment and ends soon after the last. Where there can be no thread
 //! sessions do without.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -50,6 +54,12 @@ impl ImageLife {
         ImageLife { header, authority: authority.into() }
     }
 
+    /// Whether another one is that of the same image.
+    fn is_of_same_image(&self, other: &ImageLife) -> bool {
+        let name = |life: &ImageLife| (life.header.image_id(), life.header.term());
+        name(self) == name(other)
+    }
+
     /// Whether nothing in a segment will ever be valid again. A lease that is over may be renewed.
     ///
     /// SYNC: both loads acquire, so that the zeros which follow come after the quarantine and after the
@@ -59,18 +69,33 @@ impl ImageLife {
     }
 }
 
+/// Names the file of a mapping for as long as that is mapped: device and inode.
+pub(super) type FileId = (u64, u64);
+
 /// A segment that is mapped to be read.
 pub(super) struct Segment {
     pub mapping: Mapping,
+    file: FileId,
     /// Its first granule.
-    pub first: usize,
-    pub life: ImageLife,
+    first: usize,
+    life: ImageLife,
+    /// Zeros are in its place, and its file may be another one's by now.
+    is_let_go: AtomicBool,
 }
 
 impl Segment {
+    /// The segment of an image that begins at granule `first`.
+    pub fn new(mapping: Mapping, file: FileId, first: usize, life: ImageLife) -> Segment {
+        Segment { mapping, file, first, life, is_let_go: AtomicBool::new(false) }
+    }
+
     /// Has zeros in its place if nobody reads it any more. `false`: somebody may.
     fn let_go(&self) -> bool {
-        self.life.is_over(self.first) && self.mapping.replace_by_zeros().is_ok()
+        let lets_go = self.life.is_over(self.first);
+        if lets_go {
+            self.is_let_go.store(true, Ordering::SeqCst);
+        }
+        lets_go && self.mapping.replace_by_zeros().is_ok()
     }
 }
 
@@ -112,6 +137,16 @@ fn list() -> &'static Mutex<List> {
             }
         }
     }
+}
+
+/// A segment that this process has mapped already.
+pub(super) fn find(file: FileId, first: usize, life: &ImageLife) -> Option<Arc<Segment>> {
+    let list = lock(list());
+    let is_it = |segment: &Arc<Segment>| {
+        let is_named_so = segment.file == file && segment.first == first;
+        is_named_so && segment.life.is_of_same_image(life) && !segment.is_let_go.load(Ordering::SeqCst)
+    };
+    list.segments.iter().filter_map(Weak::upgrade).find(is_it)
 }
 
 /// Has the process's thread look at a segment for as long as somebody holds it.
@@ -231,6 +266,29 @@ mod tests {
         drop(gone);
         drop(kept);
         until("what is not used is not mapped", || !is_mapped(kept_file));
+    }
+
+    /// Sessions of one image share a mapping, and those of another one, also of the same memory, do not: that
+    /// image ends at another time. What was let go is nobody's any more.
+    #[test]
+    fn a_segment_is_mapped_once_for_an_image() {
+        let (one, other) = (bed(), bed());
+        let other = ImageLife::new(Header::create(other.header, 7, 2, 3, TERM), other.authority.word(0));
+        let (memfd, writer) = Memfd::create("kelix-reaped", BYTES, true).unwrap();
+        writer.words().store(7, 77);
+        let map = |life: &ImageLife| {
+            let fd = memfd.fd().try_clone_to_owned().unwrap();
+            Memfd::receive(fd, BYTES).unwrap().map_segment(5, life).unwrap()
+        };
+        let at = |span: &Span| span.words().as_ptr();
+        let (first, second, others) = (map(&one.life), map(&one.life), map(&other));
+        assert_eq!(at(&first), at(&second));
+        assert_ne!(at(&first), at(&others));
+        one.retire(5);
+        until("it is let go", || first.words().load(7) == 0);
+        let third = map(&one.life);
+        assert_ne!(at(&third), at(&first));
+        assert_eq!((second.words().load(7), others.words().load(7)), (0, 77));
     }
 
     #[test]

@@ -30,6 +30,10 @@ pub const AUTHORITY_LEASED: usize = 2;
 pub const AUTHORITY_UNTIL: usize = 3;
 /// Word of the authority page that holds when this was found out, by the same clock; 0 if the term lasts.
 pub const AUTHORITY_ASKED: usize = 4;
+/// Word of the authority page that holds the term of a server which stands still for its successor to go on
+/// with what it has. Whoever sets it back to 0, by compare-and-swap, decides: the successor, that it takes
+/// over, or the server, that it goes on.
+pub const AUTHORITY_YIELDS: usize = 5;
 
 /// The term in force, of an authority page.
 pub fn term_in_force(page: &Span) -> LeasedTerm {

@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use kelix_image::words::full_fence;
 use kelix_image::{Header, LeasedTerm, MemoryMap, Span, header_word};
-use kelix_types::{Error, Place, Result};
+use kelix_types::{Error, KeyHash, Place, Result, TableId};
 use rtrb::Consumer;
 use rustix::event::epoll;
 use rustix::thread::sched_getcpu;
 
+use super::beside::Alone;
 use super::feed::FeedLink;
-use super::frame::{Head, Kind};
+use super::frame::{FOUND_WORDS_MAX, Head, Kind};
 use super::link::{AgentBell, AgentLink};
 use super::stream::Stream;
 use super::tls::ServerTls;
 use crate::shm::{MemfdSegments, WakerHandle};
-use crate::{Contention, Direct, Nearness, Sampled, timespec};
+use crate::{Contention, Direct, FindItem, FindState, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -36,7 +37,7 @@ const TICK: Duration = Duration::from_millis(250);
 /// Turns with work between two looks at the clock.
 const TURNS_A_CLOCK: u32 = 64;
 /// Looks for a shard's answer before the core is given away: as many as a shard that polls needs to answer.
-const LOOKS_FOR_ANSWER: u32 = 40;
+const LOOKS_FOR_ANSWER: u32 = 100;
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
@@ -128,6 +129,8 @@ struct Connection {
     shards: Vec<Opened>,
     /// The client is on this host.
     is_near: bool,
+    /// Frames that were looked at when it was last served.
+    frames: u32,
     /// Until when it has to be established.
     deadline: Option<Instant>,
     /// It is to be served in the next turn.
@@ -162,6 +165,8 @@ pub struct AgentLimits {
     pub greeting: Duration,
     /// Longest WRITE of a client, in words.
     pub write_words: usize,
+    /// What FINDs are answered by.
+    pub index: FindItem,
 }
 
 /// One thread's agent.
@@ -189,7 +194,12 @@ pub struct Agent {
     asked: Option<u64>,
     answered: bool,
     contention: Contention,
-    nearness: Nearness,
+    /// The client that is alone in asking for something, if one is.
+    alone: Alone,
+    /// Something has woken it, which is to be served before it looks for more.
+    heard: bool,
+    /// There is nothing to be done before something happens, as far as was known behind the last turn.
+    rests: bool,
     events: Vec<Event>,
 }
 
@@ -211,7 +221,7 @@ impl Agent {
         let authority = authority.into();
         let (bell, bell_end) = AgentBell::new(limits.connections)?;
         let data = epoll::EventData::new_u64(BELL);
-        epoll::add(&epoll, &bell_end, data, epoll::EventFlags::IN)
+        epoll::add(&epoll, &bell_end, data, bell_end.watches())
             .map_err(|source| system("cannot watch the bell", source))?;
         Ok(Agent {
             epoll,
@@ -233,7 +243,9 @@ impl Agent {
             asked: None,
             answered: false,
             contention: Contention::default(),
-            nearness: Nearness::default(),
+            alone: Alone::default(),
+            heard: false,
+            rests: false,
             events: Vec::new(),
         })
     }
@@ -289,10 +301,8 @@ impl Agent {
             return Err(std::io::Error::other("too many connections"));
         }
         let tls = self.tls.as_ref().map(ServerTls::accept).transpose()?;
-        let ends = (socket.local_addr(), socket.peer_addr());
-        let is_near = matches!(ends, (Ok(here), Ok(there)) if here.ip() == there.ip());
         let stream = Stream::new(socket, tls, STRANGER_WORDS_MAX)?;
-        let watches = epoll::EventFlags::IN;
+        let (watches, is_near) = (epoll::EventFlags::IN, stream.is_near());
         epoll::add(&self.epoll, stream.fd(), epoll::EventData::new_u64(slot as u64), watches)?;
         let number = self.next_number;
         self.next_number += 1;
@@ -305,6 +315,7 @@ impl Agent {
             told: self.own_term,
             shards: Vec::new(),
             is_near,
+            frames: 0,
             deadline: Some(Instant::now() + self.limits.greeting),
             touched: false,
             readable: false,
@@ -388,14 +399,14 @@ impl Agent {
     /// was called.
     pub fn turn(&mut self, events: &mut Vec<Event>) -> bool {
         let (bell, mut rung) = (self.bell.clone(), false);
-        let called = bell.take(|slot| {
+        let called = bell.take(self.connections.len(), |slot| {
             rung = true;
             self.take_written(slot);
             self.touch(slot);
         });
         self.turns = self.turns.wrapping_add(1);
         // Answers go first, but not for ever.
-        if !rung || self.turns % 2 == 0 {
+        if !std::mem::take(&mut self.heard) && (!rung || self.turns % 2 == 0) {
             self.look(Some(Duration::ZERO));
         }
         let mut touched = std::mem::take(&mut self.touched);
@@ -403,6 +414,7 @@ impl Agent {
         for slot in touched.drain(..) {
             served += 1;
             self.serve(slot);
+            self.note_served(slot);
         }
         if self.touched.is_empty() {
             self.touched = touched;
@@ -418,32 +430,37 @@ impl Agent {
         }
         events.append(&mut self.events);
         // Whoever called has something that this side's caller looks at between two turns.
+        self.rests = self.alone.is_beside() && !called;
         called || served > 0 || !events.is_empty()
     }
 
     /// Gives this core to those for whom something was passed on since this was called last, who may need it:
-    /// shards, and clients on this host. Not before a shard on another core has had time to answer.
-    pub fn give_way(&mut self) {
+    /// shards, and clients on this host. Not before a shard on another core has had time to answer. If it
+    /// `may_rest`, it sleeps at once where it is on the core of the client that it serves.
+    pub fn give_way(&mut self, may_rest: bool) {
         let asked = self.asked.take();
         if !std::mem::take(&mut self.answered) && asked.is_none() {
             return;
         }
         if asked.is_some_and(|core| core != sched_getcpu() as u64 + 1) {
             for _ in 0..LOOKS_FOR_ANSWER {
-                if self.bell.has_rung() {
+                if self.bell.has_rung(self.connections.len()) {
                     return;
                 }
                 std::hint::spin_loop();
             }
         }
+        if may_rest && self.rests {
+            return self.wait();
+        }
         // Asleep it does so too.
         self.give_core();
     }
 
-    /// Gives this core to whoever wants it for a moment. `false`: that would be for long, and it is to `wait`
-    /// instead.
+    /// Gives this core to whoever wants it for a moment. `false`: that would be for long, or the client that
+    /// it serves wants it, and it is to `wait` instead.
     pub fn give_core(&mut self) -> bool {
-        let gives = !self.contention.is_contended_now();
+        let gives = !self.alone.is_beside() && !self.contention.is_contended_now();
         if gives {
             self.contention.yield_now();
         }
@@ -454,22 +471,19 @@ impl Agent {
     pub fn wait(&mut self) {
         // Ticks have work only while somebody is connected.
         let tick = (self.has_connections() || self.paused.is_some()).then_some(TICK);
-        if self.bell.begin_sleep() && self.touched.is_empty() {
-            self.look(tick);
+        if self.bell.begin_sleep(self.connections.len()) && self.touched.is_empty() {
+            self.heard = self.look(tick);
         }
         self.bell.end_sleep();
     }
 
-    /// Notes who is ready.
-    fn look(&mut self, timeout: Option<Duration>) {
+    /// Notes who is ready. Returns whether anybody was.
+    fn look(&mut self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.map(timespec);
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut ready = [none; EVENTS];
         let waited = epoll::wait(&self.epoll, &mut ready[..], timeout.as_ref());
         let count = crate::events(waited, timeout.as_ref());
-        if self.contention.is_contended_now() {
-            self.come_near(&ready[..count]);
-        }
         let mut knocks = false;
         for event in &ready[..count] {
             match event.data.u64() {
@@ -487,19 +501,20 @@ impl Agent {
         if knocks {
             self.accept();
         }
+        count > 0
     }
 
-    /// Goes to the core of the client that is alone in asking for something, and tells shards where that is.
-    #[cold]
-    fn come_near(&mut self, ready: &[epoll::Event]) {
-        if let [event] = ready {
-            let connection = self.connections.get(event.data.u64() as usize).and_then(Option::as_ref);
-            let near = connection.filter(|connection| connection.is_near);
-            if let Some(core) = near.and_then(|connection| connection.stream.core()) {
-                self.nearness.note(core);
-            }
+    /// Goes to the core of a client that is alone in asking for something, and tells shards where that is.
+    fn note_served(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        let frames = std::mem::take(&mut connection.frames);
+        if frames > 0 {
+            let core = || if connection.is_near { connection.stream.core() } else { None };
+            let is_contended = self.contention.is_contended_now();
+            self.alone.note(slot, frames, is_contended, core);
+            let tells = is_contended || self.alone.is_beside();
+            self.bell.note_core(tells.then(sched_getcpu));
         }
-        self.bell.note_core(sched_getcpu());
     }
 
     fn accept(&mut self) {
@@ -592,7 +607,8 @@ impl Agent {
                 connection.readable = false;
                 connection.stream.fill();
             }
-            connection.left = answer(connection, id, &mut self.shards, &mut self.events);
+            let index = self.limits.index;
+            connection.left = answer(connection, id, (&mut self.shards, index), &mut self.events);
         }
         connection.stream.flush();
         if let Some(why) = connection.stream.over() {
@@ -628,7 +644,7 @@ impl Agent {
 fn answer(
     connection: &mut Connection,
     id: ConnectionId,
-    shards: &mut [Shard],
+    (shards, index): (&mut [Shard], FindItem),
     events: &mut Vec<Event>,
 ) -> bool {
     let mut ahead = 0;
@@ -645,6 +661,7 @@ fn answer(
         }
         ahead = ahead.saturating_sub(1);
         let Some((head, body)) = connection.stream.next() else { return false };
+        connection.frames += 1;
         let number = usize::from(head.small);
         let opened = connection.shards.get(number);
         match (head.kind, opened) {
@@ -652,6 +669,14 @@ fn answer(
                 let place = Place(connection.stream.words()[body.start]);
                 let out = &mut connection.stream.out;
                 read(&mut shards[opened.shard], head, place, &mut connection.told, out);
+            }
+            (Kind::Find, Some(opened)) => {
+                let (words, out) = connection.stream.parts();
+                let shard = &mut shards[opened.shard];
+                if !find(shard, index, (head, &words[body]), &mut connection.told, out) {
+                    connection.stream.end("a FIND that makes no sense");
+                    return false;
+                }
             }
             (Kind::Write, Some(Opened { shard, mailbox, .. })) => {
                 let (words, first) = (&connection.stream.words()[body], head.name as usize);
@@ -685,6 +710,42 @@ fn tell(told: &mut u64, term: u64, out: &mut Vec<u64>, at: usize) {
     }
 }
 
+/// How many epochs passed while words were sampled; 255: more than 254.
+fn passed(Sampled { before, after, .. }: Sampled) -> u8 {
+    after.wrapping_sub(before).min(255) as u8
+}
+
+/// Answers a FIND. `false`: it names a table that there cannot be.
+fn find(
+    shard: &mut Shard,
+    index: FindItem,
+    (head, body): (Head, &[u64]),
+    told: &mut u64,
+    out: &mut Vec<u64>,
+) -> bool {
+    let (&[hash, table], key) = body.split_first_chunk().expect("a frame has as much");
+    let Ok(table) = u16::try_from(table) else { return false };
+    // New segments are in the map before anybody is led there.
+    shard.look();
+    let at = out.len();
+    out.extend([0; 3]);
+    let key = &kelix_image::words::bytes_of(key)[..head.count as usize];
+    let wanted = (KeyHash(hash), TableId(table), key);
+    let (kind, word, sampled) = match shard.direct.find(index, wanted, (out, FOUND_WORDS_MAX)) {
+        FindState::Found(location, sampled) => (Kind::Found, location.word(), sampled),
+        FindState::Absent(generations, sampled) => (Kind::Absent, generations, sampled),
+        FindState::Nothing | FindState::Pending | FindState::Broken => {
+            out.truncate(at);
+            out.push(Head::new(Kind::Found, 0, head.name, 0).word());
+            return true;
+        }
+    };
+    out[at] = Head::new(kind, passed(sampled), head.name, out.len() - at - 3).word();
+    (out[at + 1], out[at + 2]) = (sampled.before, word);
+    tell(told, sampled.term, out, at);
+    true
+}
+
 /// Answers a READ.
 fn read(shard: &mut Shard, head: Head, place: Place, told: &mut u64, out: &mut Vec<u64>) {
     let count = head.count as usize;
@@ -693,14 +754,13 @@ fn read(shard: &mut Shard, head: Head, place: Place, told: &mut u64, out: &mut V
     }
     let at = out.len();
     out.resize(at + 2 + count, 0);
-    let Some(Sampled { before, after, term }) = shard.direct.read(place, &mut out[at + 2..]) else {
+    let Some(sampled) = shard.direct.read(place, &mut out[at + 2..]) else {
         out.truncate(at);
         return out.push(Head::new(Kind::Outside, 0, head.name, 0).word());
     };
-    let passed = after.wrapping_sub(before).min(255) as u8;
-    out[at] = Head::new(Kind::Sampled, passed, head.name, count).word();
-    out[at + 1] = before;
-    tell(told, term, out, at);
+    out[at] = Head::new(Kind::Sampled, passed(sampled), head.name, count).word();
+    out[at + 1] = sampled.before;
+    tell(told, sampled.term, out, at);
 }
 
 #[cfg(test)]

@@ -4,19 +4,20 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use kelix_image::Span;
-use kelix_image::words::Words;
+use kelix_image::words::{Words, bytes_of_mut};
 use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
-use kelix_types::{Error, ErrorKind, Result};
+use kelix_types::{Error, ErrorKind, Location, Result};
 use rustix::fd::BorrowedFd;
 
+use super::beside::Beside;
 #[cfg(target_os = "linux")]
 use super::feed::FeedLink;
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
 use super::tls::ClientTls;
 use crate::{
-    Broken, Clock, Contention, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory,
-    SET_UP_BYTES_MAX, Sampled, Waiter, WorkQueue, place,
+    Broken, Clock, Contention, Fabric, Find, FindState, Mailbox, PeerId, Promises, Read, ReadState,
+    RemoteMemory, SET_UP_BYTES_MAX, Sampled, Waiter, WorkQueue, place,
 };
 
 /// Pieces of one READ that are under way at once.
@@ -44,6 +45,10 @@ struct Slot {
     shard: u8,
     place: u64,
     words: Vec<u64>,
+    /// Of a FIND, where the item stands; or if there is none, the generations.
+    found: u64,
+    is_find: bool,
+    is_absent: bool,
     /// Pieces asked for, and answered.
     asked: usize,
     answered: usize,
@@ -146,6 +151,7 @@ impl Greeting {
             Error::new(ErrorKind::System, "connect", context)
         })?;
         self.stream.block_briefly();
+        let beside = Beside::of(&self.stream);
         Ok(TcpEndpoint {
             stream: self.stream,
             inboxes,
@@ -156,6 +162,8 @@ impl Greeting {
             news: false,
             unseen: false,
             contention: Contention::default(),
+            beside,
+            finds: false,
         })
     }
 }
@@ -174,9 +182,48 @@ pub struct TcpEndpoint {
     news: bool,
     unseen: bool,
     contention: Contention,
+    /// Where the server is.
+    beside: Beside,
+    finds: bool,
 }
 
 impl TcpEndpoint {
+    /// FINDs may be posted: the server answers such.
+    pub fn may_find(&mut self) {
+        self.finds = true;
+    }
+
+    /// A slot for what is asked for under a tag. `None`: there is none, or nobody to ask.
+    fn take_slot(&mut self, tag: u32) -> Option<usize> {
+        let tag = tag as usize;
+        if self.tags.len() <= tag {
+            self.tags.resize(tag + 1, None);
+        }
+        if let Some(old) = self.tags[tag].take() {
+            // Its reader has given it up.
+            if self.slots[old].is_answered() {
+                self.free_slot(old);
+            } else {
+                // What is to come for it is not kept.
+                (self.slots[old].state, self.slots[old].words) = (State::Abandoned, Vec::new());
+            }
+        }
+        if self.stream.over().is_some() {
+            return None;
+        }
+        let number = self.free.pop().unwrap_or(self.slots.len());
+        if number == SLOTS {
+            // An agent that has not answered for so long is as good as gone: without a slot the READ is
+            // broken.
+            return None;
+        }
+        if number == self.slots.len() {
+            self.slots.push(Slot::default());
+        }
+        self.tags[tag] = Some(number);
+        Some(number)
+    }
+
     fn free_slot(&mut self, number: usize) {
         let slot = &mut self.slots[number];
         slot.state = State::Free;
@@ -187,8 +234,8 @@ impl TcpEndpoint {
     }
 
     /// The slot of a READ under way.
-    fn slot(&self, read: Read) -> Option<usize> {
-        self.tags.get(read.tag as usize).copied().flatten()
+    fn slot(&self, tag: u32) -> Option<usize> {
+        self.tags.get(tag as usize).copied().flatten()
     }
 
     /// Sends what waits, and takes in what has arrived.
@@ -230,6 +277,7 @@ impl TcpEndpoint {
 
     fn take_all(&mut self) {
         (self.news, self.unseen) = (true, true);
+        self.beside.note(&self.stream);
         self.take();
         // Further pieces of long READs.
         self.stream.flush();
@@ -252,7 +300,9 @@ impl TcpEndpoint {
                 Kind::Sampled | Kind::Outside => {
                     let slot = (head.name >> PIECE_BITS) as usize;
                     match self.slots.get_mut(slot) {
-                        Some(it) if head.name == tag_of(slot, it.answered) && !it.is_answered() => {
+                        Some(it)
+                            if head.name == tag_of(slot, it.answered) && !it.is_answered() && !it.is_find =>
+                        {
                             let sampled = (head.kind == Kind::Sampled).then(|| Sampled {
                                 before: body[0],
                                 after: later(body[0], head.small),
@@ -267,9 +317,32 @@ impl TcpEndpoint {
                         _ => false,
                     }
                 }
+                Kind::Found | Kind::Absent => {
+                    let slot = (head.name >> PIECE_BITS) as usize;
+                    let term = self.term;
+                    match self.slots.get_mut(slot) {
+                        Some(it) if it.is_find && head.name == tag_of(slot, 0) && !it.is_answered() => {
+                            it.answered = 1;
+                            if it.state == State::Abandoned {
+                                self.free_slot(slot);
+                            } else if let [before, found, words @ ..] = body {
+                                let after = later(*before, head.small);
+                                it.sampled = Sampled { before: *before, after, term };
+                                it.found = *found;
+                                it.is_absent = head.kind == Kind::Absent;
+                                it.words.extend_from_slice(words);
+                                it.state = State::Done;
+                            } else {
+                                it.state = State::Outside;
+                            }
+                            true
+                        }
+                        _ => false,
+                    }
+                }
                 // Why the connection ends, if anything.
                 Kind::Control => true,
-                Kind::Read | Kind::Feed => false,
+                Kind::Read | Kind::Find | Kind::Feed => false,
             };
             if !understood {
                 self.stream.end("the server sent a frame that makes no sense here");
@@ -322,7 +395,7 @@ impl WorkQueue for TcpEndpoint {
         if unseen {
             // Its caller looks only now.
             self.news = true;
-        } else if !self.is_contended() {
+        } else if !self.contention.is_contended_now() {
             // Whoever is to answer may have only this core to do it on.
             self.yield_now();
         }
@@ -330,7 +403,8 @@ impl WorkQueue for TcpEndpoint {
     }
 
     fn await_progress(&mut self) -> bool {
-        // Asleep, this side is woken ahead of whoever computes, by a single call of the system.
+        // Asleep, this side is woken ahead of whoever computes, by a single call of the system; and whoever
+        // is to answer on this core has it at once.
         if self.unseen || self.stream.over().is_some() || !self.is_contended() {
             return self.progress();
         }
@@ -359,42 +433,17 @@ impl WorkQueue for TcpEndpoint {
 
 impl RemoteMemory for TcpEndpoint {
     fn post_read(&mut self, read: Read) {
-        let tag = read.tag as usize;
-        if self.tags.len() <= tag {
-            self.tags.resize(tag + 1, None);
-        }
-        if let Some(old) = self.tags[tag].take() {
-            // Its reader has given it up.
-            if self.slots[old].is_answered() {
-                self.free_slot(old);
-            } else {
-                // What is to come for it is not kept.
-                (self.slots[old].state, self.slots[old].words) = (State::Abandoned, Vec::new());
-            }
-        }
-        if self.stream.over().is_some() {
-            return;
-        }
-        let number = self.free.pop().unwrap_or(self.slots.len());
-        if number == SLOTS {
-            // An agent that has not answered for so long is as good as gone: without a slot the READ is
-            // broken.
-            return;
-        }
-        if number == self.slots.len() {
-            self.slots.push(Slot::default());
-        }
+        let Some(number) = self.take_slot(read.tag) else { return };
         let slot = &mut self.slots[number];
-        slot.state = State::UnderWay;
+        (slot.state, slot.is_find) = (State::UnderWay, false);
         (slot.shard, slot.place) = (read.peer.0 as u8, read.place.0);
         (slot.asked, slot.answered) = (0, 0);
         slot.words.resize(read.words, 0);
         slot.ask(number, &mut self.stream.out);
-        self.tags[tag] = Some(number);
     }
 
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
-        let Some(number) = self.slot(read) else { return ReadState::Broken };
+        let Some(number) = self.slot(read.tag) else { return ReadState::Broken };
         let over = self.stream.over().is_some();
         let slot = &mut self.slots[number];
         let state = match slot.state {
@@ -408,6 +457,46 @@ impl RemoteMemory for TcpEndpoint {
         };
         self.free_slot(number);
         self.tags[read.tag as usize] = None;
+        state
+    }
+
+    fn finds(&self, _: PeerId) -> bool {
+        self.finds
+    }
+
+    fn post_find(&mut self, Find { peer, hash, table, key, tag }: Find<'_>) {
+        let Some(number) = self.take_slot(tag) else { return };
+        let slot = &mut self.slots[number];
+        (slot.state, slot.is_find) = (State::UnderWay, true);
+        (slot.shard, slot.asked, slot.answered) = (peer.0 as u8, 1, 0);
+        slot.words.clear();
+        let out = &mut self.stream.out;
+        out.push(Head::new(Kind::Find, slot.shard, tag_of(number, 0), key.len()).word());
+        out.extend([hash.0, table.0.into()]);
+        let begin = out.len();
+        out.resize(begin + key.len().div_ceil(8), 0);
+        bytes_of_mut(&mut out[begin..])[..key.len()].copy_from_slice(key);
+    }
+
+    fn poll_find(&mut self, find: Find<'_>, into: &mut Vec<u64>) -> FindState {
+        let Some(number) = self.slot(find.tag) else { return FindState::Broken };
+        let over = self.stream.over().is_some();
+        let slot = &mut self.slots[number];
+        let state = match slot.state {
+            State::Done if slot.is_absent => FindState::Absent(slot.found, slot.sampled),
+            State::Done => match Location::from_word(slot.found) {
+                Some(location) => {
+                    std::mem::swap(into, &mut slot.words);
+                    FindState::Found(location, slot.sampled)
+                }
+                None => FindState::Nothing,
+            },
+            State::Outside => FindState::Nothing,
+            _ if over => FindState::Broken,
+            _ => return FindState::Pending,
+        };
+        self.free_slot(number);
+        self.tags[find.tag as usize] = None;
         state
     }
 
@@ -455,7 +544,7 @@ impl Waiter for TcpEndpoint {
     }
 
     fn is_contended(&self) -> bool {
-        self.contention.is_contended_now()
+        self.beside.is_so() || self.contention.is_contended_now()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -9,8 +9,10 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use kelix_types::{Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::REFUSED;
@@ -51,7 +53,7 @@ struct Verbs {
 
 impl Verbs {
     /// Where the next frame of the feed stands that has arrived whole. An error: what came is none.
-    fn next(&mut self) -> Result<Option<(Head, Range<usize>)>, &'static str> {
+    fn next(&mut self) -> std::result::Result<Option<(Head, Range<usize>)>, &'static str> {
         loop {
             match frame::next(&self.arrived[self.taken..], 1 + FEED_WORDS_MAX)? {
                 Some((head, body)) if head.kind == Kind::Feed => {
@@ -83,6 +85,14 @@ impl FeedLink {
     /// Of a connection whose two sides know each other. What has arrived and was not taken is kept.
     pub(super) fn new(stream: Stream) -> FeedLink {
         FeedLink { stream, verbs: None, refused: None }
+    }
+
+    /// Of a connection between two processes of a host, whose set-up conversation is over.
+    pub fn local(socket: UnixStream) -> Result<FeedLink> {
+        let stream = Stream::local(socket, 1 + FEED_WORDS_MAX);
+        stream
+            .map(FeedLink::new)
+            .map_err(|source| Error::system("follow", "the system refused to set up the socket", source))
     }
 
     /// The feed goes over a queue pair from here on, if the two sides have one.

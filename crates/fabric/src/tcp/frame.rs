@@ -2,10 +2,16 @@
 
 use std::ops::Range;
 
+use kelix_types::limits::KEY_BYTES_MAX;
+
 use crate::SET_UP_BYTES_MAX;
 
 /// Longest READ of one frame; longer ones go in pieces.
 pub(crate) const READ_WORDS_MAX: usize = 8 << 10;
+
+/// Longest item that a FIND is answered with: what a client takes in one piece, and nearly all that an item may
+/// have. A longer one is READ in pieces.
+pub(crate) const FOUND_WORDS_MAX: usize = SET_UP_BYTES_MAX / 8 - 2;
 
 /// Words of one frame of a feed at most.
 pub const FEED_WORDS_MAX: usize = 8 << 10;
@@ -28,18 +34,25 @@ pub(crate) enum Kind {
     Control = 6,
     /// Both, once a mirror follows: words of a shard.
     Feed = 7,
+    /// Client: the item of a key is wanted.
+    Find = 8,
+    /// Agent: the words of the item that a FIND wanted, if that can be sent.
+    Found = 9,
+    /// Agent: there is no item that a FIND could want.
+    Absent = 10,
 }
 
 /// The first word of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub kind: Kind,
-    /// READ, WRITE and FEED: the shard. SAMPLED: how many epochs passed meanwhile, 255 for more.
+    /// READ, FIND, WRITE and FEED: the shard. SAMPLED, FOUND and ABSENT: how many epochs passed meanwhile, 255 for
+    /// more.
     pub small: u8,
-    /// READ, SAMPLED and OUTSIDE: the tag. WRITE: the first word. CONTROL: the set-up frame's kind.
-    /// FEED: what the words are.
+    /// READ, SAMPLED, OUTSIDE, FIND, FOUND and ABSENT: the tag. WRITE: the first word. CONTROL: the set-up
+    /// frame's kind. FEED: what the words are.
     pub name: u32,
-    /// READ, SAMPLED, WRITE and FEED: words. CONTROL: bytes.
+    /// READ, SAMPLED, FOUND, WRITE and FEED: words. CONTROL: bytes; FIND: bytes of the key.
     pub count: u32,
 }
 
@@ -68,6 +81,9 @@ impl Head {
             5 => Kind::Term,
             6 => Kind::Control,
             7 => Kind::Feed,
+            8 => Kind::Find,
+            9 => Kind::Found,
+            10 => Kind::Absent,
             _ => return None,
         };
         let count = (word >> 40) as u32;
@@ -76,7 +92,9 @@ impl Head {
             Kind::Write => count > 0,
             Kind::Feed => (1..=FEED_WORDS_MAX).contains(&(count as usize)),
             Kind::Control => count as usize <= SET_UP_BYTES_MAX,
-            Kind::Outside | Kind::Term => count == 0,
+            Kind::Find => count as usize <= KEY_BYTES_MAX,
+            Kind::Found => count as usize <= FOUND_WORDS_MAX,
+            Kind::Outside | Kind::Term | Kind::Absent => count == 0,
         };
         fits.then_some(Head { kind, small: (word >> 8) as u8, name: (word >> 16 & FIELD) as u32, count })
     }
@@ -87,6 +105,13 @@ impl Head {
             Kind::Read | Kind::Term => 1,
             Kind::Outside => 0,
             Kind::Sampled => 1 + self.count as usize,
+            // The hash, and the table.
+            Kind::Find => 2 + (self.count as usize).div_ceil(8),
+            // A stamp, and where the item stands.
+            Kind::Found if self.count == 0 => 0,
+            Kind::Found => 2 + self.count as usize,
+            // A stamp, and the generations.
+            Kind::Absent => 2,
             Kind::Write | Kind::Feed => self.count as usize,
             Kind::Control => (self.count as usize).div_ceil(8),
         }
@@ -114,8 +139,18 @@ mod tests {
         assert_eq!(word(Kind::Read, 3, 0x01_0203, 0x20), 0x0000_2001_0203_0301);
         assert_eq!(word(Kind::Control, 0, 9, 13), 0x0000_0d00_0009_0006);
         assert_eq!(word(Kind::Feed, 1, 5, 3), 0x0000_0300_0005_0107);
-        let longest = [(Kind::Sampled, READ_WORDS_MAX), (Kind::Feed, FEED_WORDS_MAX)];
-        for (kind, count) in [(Kind::Read, 1), (Kind::Write, 1 << 14)].into_iter().chain(longest) {
+        assert_eq!(word(Kind::Find, 2, 7, 16), 0x0000_1000_0007_0208);
+        assert_eq!(word(Kind::Found, 1, 7, 0), 0x0000_0000_0007_0109);
+        assert_eq!(word(Kind::Absent, 1, 7, 0), 0x0000_0000_0007_010a);
+        let longest = [
+            (Kind::Sampled, READ_WORDS_MAX),
+            (Kind::Feed, FEED_WORDS_MAX),
+            (Kind::Find, KEY_BYTES_MAX),
+            (Kind::Found, FOUND_WORDS_MAX),
+        ];
+        for (kind, count) in
+            [(Kind::Read, 1), (Kind::Absent, 0), (Kind::Write, 1 << 14)].into_iter().chain(longest)
+        {
             let head = Head::new(kind, 7, 0xff_ffff, count);
             assert_eq!(Head::parse(head.word()), Some(head));
         }
@@ -133,6 +168,9 @@ mod tests {
         assert!(long(Kind::Write, 1 << 17).is_err());
         assert!(long(Kind::Feed, FEED_WORDS_MAX + 1).is_err());
         assert!(long(Kind::Feed, 0).is_err());
+        assert!(long(Kind::Find, KEY_BYTES_MAX + 1).is_err());
+        assert!(long(Kind::Absent, 1).is_err());
+        assert!(long(Kind::Found, FOUND_WORDS_MAX + 1).is_err());
         assert!(long(Kind::Control, SET_UP_BYTES_MAX + 1).is_err());
         assert_eq!(long(Kind::Write, 1 << 10), Ok(None));
     }

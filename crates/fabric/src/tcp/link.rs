@@ -17,6 +17,9 @@ use super::frame::{Head, Kind};
 use crate::Broken;
 use crate::shm::WakerHandle;
 
+/// No core has so high a number.
+const NO_CORE: usize = usize::MAX;
+
 /// Tells the agent which connections have something to send, and wakes it.
 ///
 /// Whoever has news stores them, then looks whether the agent sleeps; the agent says that it sleeps, then
@@ -28,18 +31,18 @@ pub struct AgentBell {
     /// Somebody wants something else of the agent.
     called: AtomicBool,
     sleeps: AtomicBool,
-    /// The core that the agent was last seen on where others compute too.
+    /// The core that the agent was last seen on, where shards are to come there too.
     core: AtomicUsize,
     waker: WakerHandle,
 }
 
 impl AgentBell {
-    /// A bell for so many connections, and the end of a pair that is readable when the agent is to wake.
+    /// A bell for so many connections, and the end that tells the agent that it is to wake.
     pub(super) fn new(connections: usize) -> Result<(AgentBell, WakerHandle)> {
-        let (waker, end) = WakerHandle::pair()?;
+        let (waker, end) = WakerHandle::within()?;
         let rung = (0..connections.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let (called, sleeps) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok((AgentBell { rung, called, sleeps, core: AtomicUsize::new(usize::MAX), waker }, end))
+        Ok((AgentBell { rung, called, sleeps, core: AtomicUsize::new(NO_CORE), waker }, end))
     }
 
     /// Says that a connection has something to send.
@@ -66,30 +69,40 @@ impl AgentBell {
         }
     }
 
-    /// Announces that the agent is about to sleep. `false`: it must not, there is news.
-    pub(super) fn begin_sleep(&self) -> bool {
+    /// Announces that the agent is about to sleep, who has had so many connections. `false`: it must not,
+    /// there is news.
+    pub(super) fn begin_sleep(&self, connections: usize) -> bool {
         self.sleeps.store(true, Ordering::Relaxed);
         full_fence();
-        !self.called.load(Ordering::Relaxed) && !self.has_rung()
+        !self.called.load(Ordering::Relaxed) && !self.has_rung(connections)
     }
 
-    /// Whether there is something to take.
-    pub(super) fn has_rung(&self) -> bool {
-        self.rung.iter().any(|bits| bits.load(Ordering::Relaxed) != 0)
+    /// Whether there is something to take of the first so many connections.
+    pub(super) fn has_rung(&self, connections: usize) -> bool {
+        self.words(connections).iter().any(|bits| bits.load(Ordering::Relaxed) != 0)
     }
 
-    /// Tells the shards which core the agent is on.
-    pub(super) fn note_core(&self, core: usize) {
-        self.core.store(core, Ordering::Relaxed);
+    /// The words of the first so many connections. There may be thousands, each look is at all of them, and
+    /// most servers have a few.
+    fn words(&self, connections: usize) -> &[AtomicU64] {
+        &self.rung[..connections.div_ceil(64)]
+    }
+
+    /// Tells the shards which core the agent is on, if they are to come there.
+    pub(super) fn note_core(&self, core: Option<usize>) {
+        let core = core.unwrap_or(NO_CORE);
+        if self.core.load(Ordering::Relaxed) != core {
+            self.core.store(core, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn end_sleep(&self) {
         self.sleeps.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the connections that have rung. Returns whether somebody called.
-    pub(super) fn take(&self, mut each: impl FnMut(usize)) -> bool {
-        for (index, bits) in self.rung.iter().enumerate() {
+    /// Takes those of the first so many connections that have rung. Returns whether somebody called.
+    pub(super) fn take(&self, connections: usize, mut each: impl FnMut(usize)) -> bool {
+        for (index, bits) in self.words(connections).iter().enumerate() {
             if bits.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -139,9 +152,10 @@ impl AgentLink {
         }
     }
 
-    /// The core that the agent was last seen on where others compute too.
-    pub fn core(&self) -> usize {
-        self.bell.core.load(Ordering::Relaxed)
+    /// The core that the agent was last seen on, where others compute too, or where it serves one client that
+    /// is there.
+    pub fn core(&self) -> Option<usize> {
+        Some(self.bell.core.load(Ordering::Relaxed)).filter(|core| *core != NO_CORE)
     }
 
     /// Has what was queued sent.

@@ -25,6 +25,7 @@
 
 #[cfg(target_os = "linux")]
 mod agent;
+mod beside;
 mod endpoint;
 #[cfg(target_os = "linux")]
 mod feed;

@@ -90,13 +90,24 @@ pub(crate) struct Stream {
 impl Stream {
     /// `longest`: longest frame that the other side may send, in words.
     pub fn new(socket: TcpStream, tls: Option<Connection>, longest: usize) -> std::io::Result<Stream> {
-        socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         // A host that lost its power says nothing.
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_tcp_keepidle(&socket, Duration::from_secs(30))?;
         sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(10))?;
         sockopt::set_tcp_keepcnt(&socket, 3)?;
+        Stream::of_socket(socket, tls, longest)
+    }
+
+    /// The same over a socket between two processes of this host, which `socket` is the handle of: the
+    /// library's type is that of its calls, and all calls made here are those of any stream socket.
+    #[cfg(target_os = "linux")]
+    pub fn local(socket: std::os::unix::net::UnixStream, longest: usize) -> std::io::Result<Stream> {
+        Stream::of_socket(std::os::fd::OwnedFd::from(socket).into(), None, longest)
+    }
+
+    fn of_socket(socket: TcpStream, tls: Option<Connection>, longest: usize) -> std::io::Result<Stream> {
+        socket.set_nonblocking(true)?;
         Ok(Stream {
             socket,
             tls: tls.map(Box::new),
@@ -134,6 +145,12 @@ impl Stream {
     /// The other side's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.socket.peer_addr().ok()
+    }
+
+    /// Whether the other side is on this host.
+    pub fn is_near(&self) -> bool {
+        let ends = (self.socket.local_addr(), self.socket.peer_addr());
+        matches!(ends, (Ok(here), Ok(there)) if here.ip() == there.ip())
     }
 
     /// Why the connection is over, if it is.

@@ -75,6 +75,7 @@ impl Image {
             let unlisted = state.unlisted.iter().flat_map(move |slab| self.live.dead(kind, *slab));
             listed.chain(unlisted).map(move |place| (kind, place, "free"))
         });
+        let free = free.chain(self.gaps.all().map(|place| (Kind::LEAF, place, "free")));
         let set_aside = self.evacuating.iter().flat_map(|evacuation| &evacuation.set_aside);
         let set_aside = set_aside.map(|(kind, entry)| (*kind, place_of(*entry), "set aside"));
         for (kind, place, state) in used.chain(free).chain(set_aside) {

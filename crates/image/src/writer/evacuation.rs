@@ -48,10 +48,11 @@ impl Image {
     }
 
     /// Whether slabs hold much that is neither in use, nor in quarantine or about to be, nor what is left of
-    /// the slab of each kind that is being filled.
+    /// the slab of each kind that is being filled, nor what stays open between leaves.
     pub fn is_wasteful(&self) -> bool {
         let filled: u64 = self.kind_uses().map(|of| of.kind.slab_pages() * PAGE_BYTES).sum();
-        let needed = self.memory_use().live + self.quarantined_lately + filled;
+        let open = self.leaves_open() * Kind::LEAF.slot_bytes();
+        let needed = self.memory_use().live + self.quarantined_lately + filled + open;
         let waste = self.use_.pages.saturating_sub(needed);
         waste * 100 > needed * WASTE_PERCENT && waste > WASTE_BYTES_MIN
     }
@@ -207,6 +208,7 @@ impl Image {
                 self.kinds[kind.index()].slabs -= u32::from(page.head as usize == index);
             }
         }
+        self.gaps.forget(&segment.places());
         self.use_.pages -= used as u64 * PAGE_BYTES;
         self.use_.segments -= bytes;
         self.use_.segments_retired += 1;

@@ -2,7 +2,8 @@
 //!
 //! Free slots of a kind form one queue. A dead slot enters it at the back with the epoch of its death and
 //! leaves at the front once its quarantine has passed, so that quarantine and free list are the same thing
-//! and reuse costs one comparison. Fresh memory is used before anyone waits for the quarantine.
+//! and reuse costs one comparison. Fresh memory is used before anyone waits for the quarantine. Slots of
+//! leaves go from the queue to where they are found by place, in `gaps`.
 //!
 //! An image that goes on with another one's memory knows which slots live, and puts those that do not into
 //! the queues slab by slab, when a slot is wanted: beginning takes no longer for it.
@@ -44,9 +45,11 @@ impl Image {
         Ok(Location::new(self.allocate(Kind::item(class))?, class))
     }
 
-    /// A slot of a kind. Its words may hold anything a dead object left, but its guardian is not live.
+    /// A slot of a kind other than leaves. Its words may hold anything a dead object left, but its guardian is
+    /// not live.
     #[inline]
     pub fn allocate(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
+        debug_assert!(kind != Kind::LEAF);
         let place = match self.reuse(kind) {
             Some(place) => place,
             None => self.carve(kind)?,
@@ -57,7 +60,7 @@ impl Image {
 
     /// The oldest dead slot whose quarantine has passed.
     #[inline]
-    fn reuse(&mut self, kind: Kind) -> Option<Place> {
+    pub(super) fn reuse(&mut self, kind: Kind) -> Option<Place> {
         let place = self.ripe(kind)?;
         self.kinds[kind.index()].free.pop_front();
         debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
@@ -130,15 +133,9 @@ impl Image {
     fn carve(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
         if !self.has_fresh(kind) {
             self.set_fresh_aside(kind);
-            let pages = kind.slab_pages();
-            let (segment, page, _) = self.take_pages(pages as usize, PageUse::Slab(kind), false)?;
-            self.clear_dirty(segment, page, pages as usize);
-            let first = page_place(&self.segments[segment], page);
-            self.journal.event(event::SLAB, &[first.0, kind.index() as u64]);
+            let first = self.take_slab(kind)?;
             let state = &mut self.kinds[kind.index()];
-            state.fresh = first;
-            state.fresh_slots = (pages * PAGE_BYTES / kind.slot_bytes()) as u32;
-            state.slabs += 1;
+            (state.fresh, state.fresh_slots) = (first, kind.slots() as u32);
         }
         let state = &mut self.kinds[kind.index()];
         let place = state.fresh;
@@ -148,6 +145,17 @@ impl Image {
         let head = self.segments[segment].pages[page].head as usize;
         self.segments[segment].pages[head].carved += 1;
         Ok(place)
+    }
+
+    /// Pages for another slab.
+    pub(super) fn take_slab(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
+        let pages = kind.slab_pages() as usize;
+        let (segment, page, _) = self.take_pages(pages, PageUse::Slab(kind), false)?;
+        self.clear_dirty(segment, page, pages);
+        let first = page_place(&self.segments[segment], page);
+        self.journal.event(event::SLAB, &[first.0, kind.index() as u64]);
+        self.kinds[kind.index()].slabs += 1;
+        Ok(first)
     }
 
     /// The rest of a slab in a segment being emptied is free memory again if the segment is opened again.
@@ -262,8 +270,8 @@ impl Image {
         (page_place(segment, head), slots as usize)
     }
 
-    /// How many slots of a kind there are that nothing uses, and no pages are needed for: some may be in
-    /// quarantine.
+    /// How many slots of a kind other than leaves there are that nothing uses, and no pages are needed for:
+    /// some may be in quarantine.
     #[inline]
     pub fn spare(&self, kind: Kind) -> usize {
         let state = &self.kinds[kind.index()];
@@ -271,7 +279,7 @@ impl Image {
         state.free.len() + state.unlisted_slots + fresh
     }
 
-    /// Whether a slot of a kind can be had at once, without pages.
+    /// Whether a slot of a kind other than leaves can be had at once, without pages.
     pub fn has_slot(&mut self, kind: Kind) -> bool {
         self.has_fresh(kind) || self.ripe(kind).is_some()
     }

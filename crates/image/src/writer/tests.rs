@@ -5,7 +5,7 @@ use crate::PrivateSegments;
 
 const L: u64 = limits::EPOCH_NS;
 
-fn image(memory_bytes: u64) -> Image {
+pub(super) fn image(memory_bytes: u64) -> Image {
     image_of(memory_bytes, L)
 }
 
@@ -23,6 +23,13 @@ fn image_of(memory_bytes: u64, epoch_ns: u64) -> Image {
         keeps_journal: false,
     };
     Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default())).unwrap()
+}
+
+pub(super) fn pass_epochs(image: &mut Image, count: u64) {
+    for _ in 0..count {
+        let due = image.epoch_step_ns + L;
+        image.advance_epoch(due, || due);
+    }
 }
 
 fn fill(image: &mut Image, bytes: usize) -> Vec<Location> {

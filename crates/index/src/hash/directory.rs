@@ -1,6 +1,7 @@
-//! The directory as a reader keeps it: a private copy, refreshed when a bucket says that it is old.
+//! The directory as a reader has it: the writer's own where memory is within reach of loads, and else a
+//! private copy, refreshed when a bucket says that it is old.
 
-use kelix_image::Kind;
+use kelix_image::{Kind, MemoryMap, Span, header_word};
 use kelix_types::{KeyHash, Place, limits};
 
 use super::bucket::BUCKET_WORDS;
@@ -19,6 +20,9 @@ pub struct DirectoryRoot {
 }
 
 impl DirectoryRoot {
+    /// Where the word stands: the header page is at place 0.
+    pub const AT: Place = Place(header_word::DIRECTORY as u64 * 8);
+
     /// The word.
     pub fn word(self) -> u64 {
         (self.place.0 / limits::PLACE_ALIGN) | (u64::from(self.depth) << 40)
@@ -49,51 +53,77 @@ impl DirectoryRoot {
     }
 }
 
-/// A reader's copy of the directory.
-#[derive(Clone, Default)]
+/// A directory as a reader has it: a copy, or where memory is within reach of loads the writer's own.
+///
+/// Of what age its entries are does not matter: a bucket that does not serve the hash is refused
+/// (docs/read-rule.md, "Lemma 3").
+#[derive(Clone)]
 pub struct Directory {
     root: u64,
     mask: u64,
-    entries: Vec<u64>,
+    entries: Span,
+    is_copy: bool,
+}
+
+impl Default for Directory {
+    /// None yet: an entry that leads nowhere.
+    fn default() -> Directory {
+        Directory::new(0, &[0])
+    }
 }
 
 impl Directory {
     /// A copy of the entries that stood under the root word `root`.
-    pub fn new(root: u64, entries: Vec<u64>) -> Directory {
+    pub fn new(root: u64, entries: &[u64]) -> Directory {
         assert!(entries.len().is_power_of_two());
-        Directory { root, mask: entries.len() as u64 - 1, entries }
+        let span = Span::private(size_of_val(entries) as u64);
+        span.words().copy_in(0, entries);
+        Directory { root, mask: entries.len() as u64 - 1, entries: span, is_copy: true }
     }
 
-    /// The root word it was copied under.
+    /// The directory itself that a root word names. `None`: its memory is not mapped.
+    pub fn in_place(map: &MemoryMap, root: DirectoryRoot) -> Option<Directory> {
+        let entries = map.span(root.first_entry(), root.entries() as u64 * 8)?;
+        Some(Directory { root: root.word(), mask: root.entries() as u64 - 1, entries, is_copy: false })
+    }
+
+    /// Whether its entries are a copy, which has to be refreshed.
+    pub fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+
+    /// The root word under which it was found.
     pub fn root(&self) -> u64 {
         self.root
     }
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.mask as usize + 1
     }
 
-    /// Whether no copy is held yet.
+    /// Whether there is none yet.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.root == 0
     }
 
     /// The place of a subtable.
     pub fn entry(&self, index: usize) -> u64 {
-        self.entries[index]
+        self.entries.words().load(index)
     }
 
-    /// Puts one refreshed entry in.
+    /// Puts one refreshed entry into a copy.
     pub fn refresh(&mut self, hash: KeyHash, entry: u64) {
-        self.entries[(hash.0 & self.mask) as usize] = entry;
+        assert!(self.is_copy, "a reader writes to no directory but its own copy");
+        self.entries.words().store((hash.0 & self.mask) as usize, entry);
     }
 
-    /// Where a bucket of the hash's subtable stands; `None` while no copy is held.
+    /// Where a bucket of the hash's subtable stands; `None` where no entry says so: there is no directory
+    /// yet, or its memory was given back and reads as zeros.
     #[inline]
     pub fn bucket(&self, hash: KeyHash, bucket: usize) -> Option<Place> {
-        let subtable = *self.entries.get((hash.0 & self.mask) as usize)?;
-        Some(Place(subtable).plus((bucket * BUCKET_WORDS * 8) as u64))
+        let subtable = self.entries.words().load((hash.0 & self.mask) as usize);
+        (subtable != 0).then(|| Place(subtable).plus((bucket * BUCKET_WORDS * 8) as u64))
     }
 }
 
@@ -114,7 +144,7 @@ mod tests {
     /// which ended debug builds of a reader whose copy of the directory was torn or foreign.
     #[test]
     fn an_entry_that_is_no_place_leads_nowhere_and_does_not_panic() {
-        let directory = Directory::new(0, vec![u64::MAX]);
+        let directory = Directory::new(0, &[u64::MAX]);
         let place = directory.bucket(KeyHash(0), 63).unwrap();
         assert!(kelix_image::MemoryMap::default().words(place, BUCKET_WORDS).is_none());
     }

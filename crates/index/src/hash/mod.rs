@@ -14,13 +14,18 @@
 //! sparse buddies merge again.
 //!
 //! Readers need no lock: each slot is one word. A reader that holds an old directory, or falls between two
-//! words of a split, may miss a key that is there; it then asks the shard. It never finds one that is not: a
-//! found item is proven by its own guardian, table and key. See docs/read-rule.md.
+//! words of a split, may miss a key that is there; it then asks the shard, unless the headers of the key's
+//! buckets prove it absent ([`names_none`]). It never finds one that is not: a found item is proven by its own
+//! guardian, table and key. See docs/read-rule.md.
 
+mod absence;
 mod bucket;
 mod directory;
+mod find;
 mod writer;
 
+pub use absence::names_none;
 pub use bucket::{BUCKET_WORDS, BUCKETS, Bucket, alternate, guess};
 pub use directory::{Directory, DirectoryRoot};
+pub use find::find_item;
 pub use writer::HashIndex;

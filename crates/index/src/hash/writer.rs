@@ -33,8 +33,8 @@ impl HashIndex {
     pub fn create(image: &mut Image) -> Result<HashIndex, NoRoom> {
         let subtable = image.allocate(Kind::SUBTABLE)?;
         let mut words = [0; BUCKETS * BUCKET_WORDS];
-        write_headers(&mut words, 0, 0);
-        change_subtable(image, subtable).copy_in(0, &words);
+        headers().for_each(|index| words[index] = BucketHeader::new(0, 0).word());
+        write_new(change_subtable(image, subtable), &words);
         let place = image.allocate(Kind::directory(0))?;
         let mut index = HashIndex {
             root: DirectoryRoot { place, depth: 0 },
@@ -200,6 +200,7 @@ impl HashIndex {
     pub fn remove(&mut self, image: &mut Image, hash: KeyHash, found: Found) {
         let word = image.change(found.word, 1);
         let was_alt = Slot(word.words().load(0)).is_alt();
+        image.note_removal();
         word.publish(0, 0);
         let subtable = self.subtable(image, hash);
         if was_alt {
@@ -246,8 +247,11 @@ impl HashIndex {
         let sibling_suffix = suffix | 1 << depth;
         let mut kept = [0; BUCKETS * BUCKET_WORDS];
         let mut sibling = [0; BUCKETS * BUCKET_WORDS];
-        write_headers(&mut kept, suffix, depth + 1);
-        write_headers(&mut sibling, sibling_suffix, depth + 1);
+        for bucket in 0..BUCKETS {
+            let header = BucketHeader { depth: depth + 1, away: 0, ..old.header(bucket).moved() };
+            kept[bucket * BUCKET_WORDS] = header.word();
+            sibling[bucket * BUCKET_WORDS] = BucketHeader { suffix: sibling_suffix, ..header }.word();
+        }
         let mut scratch = Vec::new();
         for index in slots() {
             // Items of a subtable stand all over memory: fetch those of the next bucket.
@@ -269,7 +273,7 @@ impl HashIndex {
         bring_home(&mut kept);
         bring_home(&mut sibling);
         // The sibling is whole before anyone is led to it; the old one gives up what moved last.
-        change_subtable(image, sibling_place).copy_in(0, &sibling);
+        write_new(change_subtable(image, sibling_place), &sibling);
         self.point_entries(image, sibling_suffix, depth + 1, sibling_place);
         publish_changes(change_subtable(image, place), &old, &kept);
         self.depths[depth as usize] -= 1;
@@ -338,9 +342,9 @@ impl HashIndex {
         let merged_suffix = suffix & !bit;
         let mut merged = stays;
         for bucket in 0..BUCKETS {
-            let away = Bucket(bucket_words(&merged, bucket)).away();
-            merged[bucket * BUCKET_WORDS] =
-                BucketHeader { suffix: merged_suffix, depth: depth - 1, away }.word();
+            let header = merged.header(bucket).moved();
+            let header = BucketHeader { suffix: merged_suffix, depth: depth - 1, ..header };
+            merged[bucket * BUCKET_WORDS] = header.word();
         }
         for index in slots() {
             let slot = Slot(goes[index]);
@@ -369,7 +373,11 @@ impl HashIndex {
 
     /// Clears a subtable that nothing names any more, so that no word in it names an item, and releases it.
     fn drop_subtable(&self, image: &mut Image, place: Place) {
-        change_subtable(image, place).clear(0, BUCKETS * BUCKET_WORDS);
+        let words = change_subtable(image, place);
+        // The headers first: whoever finds a slot cleared finds its bucket's as well, and takes no key for
+        // absent.
+        headers().for_each(|index| words.publish(index, 0));
+        words.clear(0, BUCKETS * BUCKET_WORDS);
         image.release(Kind::SUBTABLE, place);
     }
 
@@ -379,7 +387,7 @@ impl HashIndex {
             let words = Self::load_subtable(image, place);
             let Some(header) = BucketHeader::from_word(words[0]) else { return Ok(()) };
             let to = image.allocate(Kind::SUBTABLE)?;
-            change_subtable(image, to).copy_in(0, &words);
+            write_new(change_subtable(image, to), &words);
             self.point_entries(image, header.suffix, header.depth, to);
             self.drop_subtable(image, place);
             mark!("index block moved");
@@ -437,18 +445,33 @@ fn change_subtable(image: &Image, place: Place) -> Changes<'_> {
     image.change(place, BUCKETS * BUCKET_WORDS)
 }
 
-/// Stores what has changed in a subtable: first the slots that were free, then the headers, then everything
-/// else. So a slot that moved into a free place stands there before it leaves the old one, and a bucket says
-/// that keys of it are away before they are gone from it. A slot that moved into an occupied place may be
-/// missing for a moment: readers then ask.
+/// Stores a subtable into memory that has none: its headers last. A reader with an old directory may be
+/// led there at any time, and takes a key for absent where a bucket serves it.
+fn write_new(words: Changes<'_>, new: &Subtable) {
+    let mut without_headers = *new;
+    headers().for_each(|index| without_headers[index] = 0);
+    words.copy_in(0, &without_headers);
+    headers().for_each(|index| words.publish(index, new[index]));
+}
+
+/// Stores what has changed in a subtable, all of whose headers have: first the slots that were free, then the
+/// headers, then everything else. So a slot that moved into a free place stands there before it leaves the
+/// old one, and a bucket says that keys of it are away before they are gone from it. A slot that moved into
+/// an occupied place may be missing for a moment: the headers say so meanwhile, and readers ask.
 fn publish_changes(words: Changes<'_>, old: &Subtable, new: &Subtable) {
     let changed = |index: &usize| new[*index] != old[*index];
-    let headers = (0..BUCKETS).map(|bucket| bucket * BUCKET_WORDS);
-    let filled = slots().filter(|index| old[*index] == 0);
-    let replaced = slots().filter(|index| old[*index] != 0);
-    for index in filled.chain(headers).chain(replaced).filter(changed) {
-        words.publish(index, new[index]);
+    let publish = |index| words.publish(index, new[index]);
+    slots().filter(|index| old[*index] == 0).filter(changed).for_each(publish);
+    for bucket in 0..BUCKETS {
+        words.publish(bucket * BUCKET_WORDS, new.header(bucket).unsure().word());
     }
+    slots().filter(|index| old[*index] != 0).filter(changed).for_each(publish);
+    headers().for_each(publish);
+}
+
+/// Indices of all headers of a subtable.
+fn headers() -> impl Iterator<Item = usize> {
+    (0..BUCKETS).map(|bucket| bucket * BUCKET_WORDS)
 }
 
 /// Indices of all slots of a subtable, headers left out.
@@ -456,30 +479,20 @@ fn slots() -> impl Iterator<Item = usize> {
     (0..BUCKETS * BUCKET_WORDS).filter(|index| index % BUCKET_WORDS != 0)
 }
 
-fn write_headers(words: &mut Subtable, suffix: u64, depth: u32) {
-    for bucket in 0..BUCKETS {
-        words[bucket * BUCKET_WORDS] = BucketHeader { suffix, depth, away: 0 }.word();
-    }
-}
-
-fn bucket_words(words: &Subtable, bucket: usize) -> &[u64; BUCKET_WORDS] {
-    words[bucket * BUCKET_WORDS..][..BUCKET_WORDS].try_into().expect("one bucket")
-}
-
-impl Bucket<'_> {
-    fn away(self) -> u8 {
-        (self.0[0] >> 48) as u8
-    }
-}
-
 /// The slots of a subtable, in the image or in a private copy.
 trait SlotArray {
     fn word(&self, index: usize) -> u64;
     fn set_word(&mut self, index: usize, word: u64);
 
-    fn add_away(&mut self, bucket: usize, by: i64) {
-        let word = self.word(bucket * BUCKET_WORDS);
-        self.set_word(bucket * BUCKET_WORDS, word.wrapping_add_signed(by << 48));
+    fn header(&self, bucket: usize) -> BucketHeader {
+        BucketHeader::from_word(self.word(bucket * BUCKET_WORDS)).expect("a bucket of this index")
+    }
+
+    /// Counts a key of a bucket that is away from now on, or is not any more.
+    fn add_away(&mut self, bucket: usize, by: i8) {
+        let header = self.header(bucket);
+        let header = BucketHeader { away: header.away.wrapping_add_signed(by), ..header.moved() };
+        self.set_word(bucket * BUCKET_WORDS, header.word());
     }
 
     fn free_slot(&self, bucket: usize) -> Option<usize> {
@@ -512,8 +525,7 @@ fn place_slot<A: SlotArray>(array: &mut A, main: usize, slot: Slot) -> bool {
         array.set_word(index, slot.with_alt(false).0);
         return true;
     }
-    let away = Bucket::away(Bucket(&[array.word(main * BUCKET_WORDS), 0, 0, 0, 0, 0, 0, 0]));
-    if away == u8::MAX {
+    if array.header(main).away == u8::MAX {
         return false;
     }
     if let Some(index) = array.free_slot(other) {
@@ -531,7 +543,7 @@ fn place_slot<A: SlotArray>(array: &mut A, main: usize, slot: Slot) -> bool {
                 }
                 let refuge = alternate(bucket, resident.signature());
                 let Some(free) = array.free_slot(refuge) else { continue };
-                if !home && array.word(bucket * BUCKET_WORDS) >> 48 & 0xff == 0xff {
+                if !home && array.header(bucket).away == u8::MAX {
                     continue;
                 }
                 // The copy first, then the count, then the old slot's new owner: a reader in between finds
@@ -573,7 +585,7 @@ mod tests {
     use kelix_types::limits;
 
     use super::*;
-    use crate::Directory;
+    use crate::{Directory, find_item};
 
     fn image() -> Image {
         let config = ImageConfig {
@@ -612,7 +624,7 @@ mod tests {
         let root = DirectoryRoot::from_word(image.header().words().load(header_word::DIRECTORY)).unwrap();
         let mut entries = vec![0; root.entries()];
         image.words(root.first_entry(), entries.len()).copy_out(0, &mut entries);
-        let directory = Directory::new(root.word(), entries);
+        let directory = Directory::new(root.word(), &entries);
         let hash = index.hash(TableId(1), &key.to_le_bytes());
         let mut reads = 0;
         for alt in [false, true] {
@@ -646,6 +658,12 @@ mod tests {
             let hash = index.hash(TableId(1), &key.to_le_bytes());
             let found = index.find(&image, hash, TableId(1), &key.to_le_bytes());
             assert_eq!(found.map(|f| f.location), model.get(&key).copied());
+            let mut offered = None;
+            find_item(image.map(), hash, &mut |location, slot| {
+                offered = holds_key(slot, TableId(1), &key.to_le_bytes()).then_some(location);
+                offered.is_some()
+            });
+            assert_eq!(offered, model.get(&key).copied(), "whoever looks where the index stands");
             // Two puts a delete while growing, nine deletes a put while shrinking.
             let put = if step < 2 * count { random >> 20 & 3 > 0 } else { random >> 20 & 15 == 0 };
             match (put, found) {

@@ -635,7 +635,7 @@ impl Node {
         self.status.note_promotion();
         let (chosen_ms, ms) = (chosen.as_millis() as u64, began.elapsed().as_millis() as u64);
         info!(node, old, chosen_ms, ms, "this node is primary, and serves");
-        replica.stop();
+        replica.stop(|| {});
         Ok(Watched::Promoted)
     }
 }

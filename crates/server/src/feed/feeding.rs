@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use kelix_fabric::Contention;
 use kelix_fabric::tcp::FeedLink;
 use kelix_image::MemoryMap;
 use kelix_log::{Gatherer, ShardLog};
@@ -49,6 +50,11 @@ const NAP_MAX: Duration = Duration::from_millis(5);
 const NAP_OF_NEAR: Duration = Duration::from_millis(3);
 /// The same where shards wake the thread.
 const NAP_OF_REPLICA: Duration = Duration::from_millis(50);
+/// How long the thread looks for what comes next without sleep, where writes wait for the replica.
+const LOOKS_ON: Duration = Duration::from_micros(50);
+/// How long a replica that is sent its records may wait for a cut, for which it would be woken otherwise while
+/// who writes waits for that processor.
+const CUT_DELAY: Duration = Duration::from_millis(1);
 /// Words of memory in one frame, and frames between two looks at the streams.
 const PIECE_WORDS: usize = FEED_WORDS_MAX - 1;
 const PIECES: usize = 16;
@@ -75,7 +81,7 @@ pub(super) fn feed(
     link: FeedLink,
     (copy_rate, position, boot): (u64, Option<StreamPosition>, Option<u64>),
 ) {
-    info!(mirror = mirror.name, address = %mirror.address, "a mirror attaches");
+    info!(mirror = mirror.name, address = mirror.from(), "a mirror attaches");
     let placing = boot.map(|boot| match &shared.replication {
         Some(replication) => {
             let placing = Placing::new(shared, replication, &mirror.namespace, boot);
@@ -104,6 +110,7 @@ pub(super) fn feed(
         uses: Uses::new(shards),
         last: FeedCut { question: 0, lag_ns: 0, sequences: vec![0; shards] },
         cuts: VecDeque::new(),
+        cut_since: None,
         copying: Copying {
             rate: copy_rate,
             tell,
@@ -121,7 +128,7 @@ pub(super) fn feed(
     let Err(end) = feeding.run(position.as_ref());
     if let End::Refused(_) = &end {
         // What was said last is told, as far as the mirror takes it in: it may go on behind that.
-        let _ = feeding.gather().and_then(|_| feeding.tell_cuts());
+        let _ = feeding.gather().and_then(|_| feeding.tell_cuts(true));
     }
     let Feeding { link, gatherers, placing, .. } = feeding;
     placing.into_iter().for_each(Placing::end);
@@ -172,6 +179,8 @@ struct Feeding<'a> {
     /// The last cut, and those that wait for the disk.
     last: FeedCut,
     cuts: VecDeque<FeedCut>,
+    /// Since when one counts that was not told.
+    cut_since: Option<Instant>,
     copying: Copying,
     /// When something was last taken in, or nothing waited, and how much had been.
     progressed: (Instant, u64),
@@ -217,14 +226,27 @@ impl Feeding<'_> {
             (None, Some((wal, tail))) => self.catch_up(&wal, tail)?,
             (None, None) => {
                 self.begin_to_copy()?;
-                self.copy_aside()?;
+                // Whoever waits for a successor does not want to wait for long.
+                if mirror.succeeds { self.copy_all(false)? } else { self.copy_aside()? }
             }
         }
         mirror.progress().stage = Stage::Following;
         self.ask_whether_placed();
         let mut nap = NAP;
+        let (mut contention, mut worked) = (Contention::default(), Instant::now());
         loop {
-            match self.turn()? {
+            let left = self.turn()?;
+            if left != Left::Nothing {
+                worked = Instant::now();
+            }
+            // Writes wait for what comes next, and a thread that sleeps takes as long to be woken as the answer
+            // is on its way.
+            let is_waited_for = self.placing.as_ref().is_some_and(|placing| !placing.is_near());
+            if is_waited_for && worked.elapsed() < LOOKS_ON && !contention.is_contended_now() {
+                contention.yield_now();
+                continue;
+            }
+            match left {
                 Left::Nothing => nap = (nap * 2).min(NAP_MAX),
                 Left::More | Left::Records => nap = NAP,
             }
@@ -241,7 +263,8 @@ impl Feeding<'_> {
                         continue;
                     }
                     let has_more = || self.gatherers.iter().any(Gatherer::has_more);
-                    placing.rest(&mut self.link, NAP_OF_REPLICA, has_more);
+                    let nap = if self.cut_since.is_some() { CUT_DELAY } else { NAP_OF_REPLICA };
+                    placing.rest(&mut self.link, nap, has_more);
                 }
             }
         }
@@ -269,6 +292,11 @@ impl Feeding<'_> {
         }
     }
 
+    /// Whether it may go on in this server's place, and so has to know what clients were answered.
+    fn goes_on(&self) -> bool {
+        self.placing.is_some() || self.mirror.succeeds
+    }
+
     /// Tells the mirror what it is given.
     fn greet(&mut self, resumes: bool) {
         let segments = self.mirror.namespace.shards.iter().flat_map(|shard| shard.segments.list());
@@ -288,7 +316,7 @@ impl Feeding<'_> {
     fn begin(&mut self) -> Result<Vec<Begun>, End> {
         let shards = &self.mirror.namespace.shards;
         for (shard, handle) in shards.iter().enumerate() {
-            let (tell, to_replica) = (self.copying.tell.clone(), self.placing.is_some());
+            let (tell, to_replica) = (self.copying.tell.clone(), self.goes_on());
             handle.command(Command::Feed { shard, to_replica, tell });
         }
         let mut began: Vec<_> = shards.iter().map(|_| None).collect();
@@ -310,7 +338,10 @@ impl Feeding<'_> {
 
     /// Lets all shards tell, and tells their books.
     fn begin_to_copy(&mut self) -> Result<(), End> {
-        self.greet(false);
+        // A successor was greeted before it got its feed.
+        if !self.mirror.succeeds {
+            self.greet(false);
+        }
         let mut of = 0;
         for (shard, (books, histories, stretches)) in self.begin()?.into_iter().enumerate() {
             of += stretches.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -319,11 +350,13 @@ impl Feeding<'_> {
                 self.make_room()?;
                 self.link.push(FeedPart::Books as u32, shard as u8, &frame);
             }
-            if self.placing.is_some() {
+            if self.goes_on() {
                 for frame in pieces(&histories) {
                     self.make_room()?;
                     self.link.push(FeedPart::Histories as u32, shard as u8, &frame);
                 }
+            }
+            if self.placing.is_some() {
                 self.tell_position(shard, false);
             }
         }
@@ -386,7 +419,7 @@ impl Feeding<'_> {
         self.tells_records = true;
         let records = began_at.iter().sum::<u64>() - before;
         let seconds = began.elapsed().as_secs_f64();
-        info!(mirror = mirror.name, address = %mirror.address, records, seconds, "a mirror has caught up");
+        info!(mirror = mirror.name, address = mirror.from(), records, seconds, "a mirror has caught up");
         Ok(())
     }
 
@@ -410,7 +443,7 @@ impl Feeding<'_> {
                 if self.cuts.len() < CUTS_MAX {
                     self.cuts.push_back(cut);
                 }
-                self.tell_cuts()
+                self.tell_cuts(true)
             }
             Tailed::Lineage(lineage, sequences) => {
                 // What an earlier server has left is on the disk.
@@ -471,9 +504,10 @@ impl Feeding<'_> {
         }
         self.gatherers.iter().try_for_each(Gatherer::check).map_err(|error| of_stream(&error))?;
         let (since, before) = self.progressed;
-        let moved = self.link.moved();
-        if moved != before || self.link.unsent() == 0 {
-            self.progressed = (Instant::now(), moved);
+        if self.link.unsent() == 0 {
+            self.progressed.0 = Instant::now();
+        } else if self.link.moved() != before {
+            self.progressed = (Instant::now(), self.link.moved());
         } else if since.elapsed() > STALL {
             return Err(refused("it takes nothing in"));
         }
@@ -508,7 +542,7 @@ impl Feeding<'_> {
         }
         let has_come = self.gather()?;
         self.leave_to_streams();
-        self.tell_cuts()?;
+        self.tell_cuts(false)?;
         let has_more = self.copy()?;
         self.join();
         self.link.flush();
@@ -580,9 +614,18 @@ impl Feeding<'_> {
         }
     }
 
-    /// Tells the last cut that counts.
-    fn tell_cuts(&mut self) -> Result<(), End> {
+    /// Tells the last cut that counts: at once, or to a replica with what it is sent next.
+    fn tell_cuts(&mut self, at_once: bool) -> Result<(), End> {
         let count = self.cuts.iter().take_while(|cut| counts(&self.logs, cut)).count();
+        if count == 0 {
+            return Ok(());
+        }
+        let is_sent = self.placing.as_ref().is_some_and(|placing| !placing.is_near());
+        let may_wait = !at_once && is_sent && self.link.unsent() == 0;
+        if may_wait && self.cut_since.get_or_insert_with(Instant::now).elapsed() < CUT_DELAY {
+            return Ok(());
+        }
+        self.cut_since = None;
         if let Some(cut) = self.cuts.drain(..count).next_back() {
             self.link.push(FeedPart::Cut as u32, 0, &cut.words());
         }
@@ -608,7 +651,7 @@ impl Feeding<'_> {
         self.copy_all(false)?;
         let (mirror, copied) = (self.mirror, self.copying.copied);
         let seconds = mirror.since.elapsed().as_secs_f64();
-        info!(mirror = mirror.name, address = %mirror.address, copied, seconds, "a mirror has all memory");
+        info!(mirror = mirror.name, address = mirror.from(), copied, seconds, "a mirror has all memory");
         Ok(())
     }
 

@@ -78,7 +78,10 @@ pub(crate) struct Mirror {
     namespace: Arc<Namespace>,
     /// What it calls itself, and where it is.
     name: String,
-    address: SocketAddr,
+    /// None of one on this host.
+    address: Option<SocketAddr>,
+    /// It is to go on in the server's place, and so is told what clients were answered.
+    succeeds: bool,
     /// What its feed goes over.
     fabric: &'static str,
     since: Instant,
@@ -92,6 +95,11 @@ pub(crate) struct Mirror {
 impl Mirror {
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().expect("no panic under this lock")
+    }
+
+    /// Where it is, in words.
+    fn from(&self) -> String {
+        self.address.map_or_else(|| "this host".into(), |address| address.to_string())
     }
 
     /// Has it end.
@@ -113,7 +121,7 @@ impl Mirror {
         });
         json!({
             "name": self.name,
-            "address": self.address.to_string(),
+            "address": self.from(),
             "fabric": self.fabric,
             "state": match progress.stage {
                 Stage::Copying => "copying",
@@ -154,6 +162,8 @@ pub(crate) struct Attach {
     pub position: Option<StreamPosition>,
     /// Of a replica: the number of the member of the cluster.
     pub boot: Option<u64>,
+    /// It is to go on in the server's place.
+    pub succeeds: bool,
 }
 
 /// All mirrors of a server.
@@ -190,14 +200,18 @@ impl Feeds {
     }
 
     /// Why no other mirror may follow, if none may.
-    fn refuse(&self, attached: &[Attached]) -> Option<String> {
+    fn refuse(&self, attached: &[Attached], succeeds: bool) -> Option<String> {
         if self.is_over.load(Ordering::SeqCst) {
             return Some("the server ends".into());
+        }
+        if succeeds {
+            return None;
         }
         if self.most == 0 {
             return Some("no mirror may follow it; see `kelix help serve`, --mirrors".into());
         }
-        let names = following(attached).map(|mirror| format!("{} ({})", mirror.name, mirror.address.ip()));
+        let names = following(attached).filter_map(|mirror| Some((&mirror.name, mirror.address?.ip())));
+        let names = names.map(|(name, address)| format!("{name} ({address})"));
         let names: Vec<String> = names.collect();
         let (count, names) = (names.len(), names.join(", "));
         // Those that hear why they are let go are not many, either.
@@ -212,8 +226,8 @@ impl Feeds {
     pub fn attach(
         shared: &Arc<Shared>,
         namespace: &Arc<Namespace>,
-        (link, address): (FeedLink, SocketAddr),
-        Attach { name, copy_rate, position, boot }: Attach,
+        (link, address): (FeedLink, Option<SocketAddr>),
+        Attach { name, copy_rate, position, boot, succeeds }: Attach,
     ) {
         // It stands in logs, statistics and labels of metrics.
         let name = name.replace(char::is_control, "\u{fffd}");
@@ -221,6 +235,7 @@ impl Feeds {
             namespace: namespace.clone(),
             name,
             address,
+            succeeds,
             fabric: link.fabric(),
             since: Instant::now(),
             progress: Mutex::default(),
@@ -228,16 +243,16 @@ impl Feeds {
             has_ended: AtomicBool::new(false),
         });
         let mut attached = shared.feeds.attached();
-        if let Some(why) = shared.feeds.refuse(&attached) {
+        if let Some(why) = shared.feeds.refuse(&attached, succeeds) {
             drop(attached);
-            warn!(mirror = mirror.name, %address, why, "a mirror is refused");
+            warn!(mirror = mirror.name, address = mirror.from(), why, "a mirror is refused");
             return link.refuse(&why, |_| true);
         }
-        let (shared_too, its) = (shared.clone(), mirror.clone());
+        let (shared_too, its, address) = (shared.clone(), mirror.clone(), mirror.from());
         let feed = move || feeding::feed(&shared_too, &its, link, (copy_rate, position, boot));
         match std::thread::Builder::new().name("kelix-feed".into()).spawn(feed) {
             Ok(thread) => attached.push(Attached { mirror, thread }),
-            Err(error) => warn!(%error, %address, "no thread for a mirror: its connection ends"),
+            Err(error) => warn!(%error, address, "no thread for a mirror: its connection ends"),
         }
     }
 
@@ -282,15 +297,15 @@ impl From<Error> for End {
 impl Mirror {
     /// Says that it has ended, and tells the mirror why, if it is still there.
     fn say_end(&self, link: FeedLink, end: End) {
-        let (name, address) = (&self.name, self.address);
+        let (name, address) = (&self.name, self.from());
         self.has_ended.store(true, Ordering::SeqCst);
         let why = match end {
-            End::Gone(why) => return info!(mirror = name, %address, why, "a mirror has gone"),
+            End::Gone(why) => return info!(mirror = name, address, why, "a mirror has gone"),
             End::Refused(why) => why,
         };
         match self.ends() {
-            Some(_) => info!(mirror = name, %address, why, "a mirror follows no more"),
-            None => warn!(mirror = name, %address, why, "a mirror is let go"),
+            Some(_) => info!(mirror = name, address, why, "a mirror follows no more"),
+            None => warn!(mirror = name, address, why, "a mirror is let go"),
         }
         link.refuse(&why, |waited| waited > FAREWELL || self.ends().is_some() && waited > LAST_FAREWELL);
     }

@@ -17,7 +17,7 @@
 mod attach;
 pub(crate) mod copies;
 mod standing;
-mod streams;
+pub(crate) mod streams;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub(crate) use standing::Standing;
 pub(crate) type Shadow = kelix_shard::replicas::Shadow<MemfdSegments>;
 
 /// The memory of a shard that is followed.
-fn make_segments(shard: usize) -> (MemfdSegments, Box<dyn SegmentSource>) {
+pub(crate) fn make_segments(shard: usize) -> (MemfdSegments, Box<dyn SegmentSource>) {
     let segments = MemfdSegments::default();
     let source = Box::new(LoggedSegments::new(segments.clone(), shard));
     (segments, source)
@@ -282,6 +282,23 @@ fn until_ns(max_lag: Option<Duration>, fresh_ns: u64) -> u64 {
     }
 }
 
+/// How an image is made that shows another one's.
+pub(crate) fn image_of_mirror(hash_seed: u64, term: u64) -> Result<ImageConfig> {
+    Ok(ImageConfig {
+        image_id: random_u64()?,
+        hash_seed,
+        term,
+        incarnation: first_incarnation(term_of_clock(), random_u64()?),
+        epoch_ns: EPOCH_NS_MIN,
+        epoch_ns_usual: EPOCH_NS,
+        // Of its own models; the rest is as large as it is.
+        memory_bytes: u64::MAX / 4,
+        segment_bytes_first: SEGMENT_BYTES_FIRST,
+        segment_bytes_max: SEGMENT_BYTES_MAX,
+        keeps_journal: false,
+    })
+}
+
 /// Makes images of what was copied, and what serves them.
 fn show(
     config: &ServerConfig,
@@ -306,19 +323,7 @@ fn show(
         let mut shards: Vec<(ShardHandle, _)> = Vec::new();
         for (number, Shadow { segments, follower }) in shadows.into_iter().enumerate() {
             let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
-            let image = ImageConfig {
-                image_id: random_u64()?,
-                hash_seed: view.hash_seed,
-                term,
-                incarnation: first_incarnation(term_of_clock(), random_u64()?),
-                epoch_ns: EPOCH_NS_MIN,
-                epoch_ns_usual: EPOCH_NS,
-                // Of its own models; the rest is as large as it is.
-                memory_bytes: u64::MAX / 4,
-                segment_bytes_first: SEGMENT_BYTES_FIRST,
-                segment_bytes_max: SEGMENT_BYTES_MAX,
-                keeps_journal: false,
-            };
+            let image = image_of_mirror(view.hash_seed, term)?;
             let shard = ShardConfig { number, view: view.clone(), image, view_lease_ns: 0, is_cache };
             let source = Box::new(LoggedSegments::new(segments.clone(), number));
             let mut shard = Shard::mirror(follower, shard, header_span.clone(), source)?;
@@ -563,7 +568,7 @@ fn go_on(
     match succeeded {
         Ok(Some(old)) => {
             info!(term = current.get().shared.authority.term, "this mirror begins anew: sessions go over");
-            old.stop();
+            old.stop(|| {});
             true
         }
         Ok(None) => false,

@@ -22,7 +22,8 @@ fn unavailable(what: &str) -> Error {
     Error::new(ErrorKind::Unavailable, "follow", format!("the primary's streams: {what}")).with_retry(true)
 }
 
-fn connect(run: &RunDirectory) -> std::io::Result<UnixStream> {
+/// A connection to whichever server has a run directory, if it takes connections.
+pub(crate) fn connect(run: &RunDirectory) -> std::io::Result<UnixStream> {
     let socket = run.socket(run.term()?);
     let stream =
         UnixStream::from(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kelix_fabric::host_clock_ns;
+use kelix_fabric::{Contention, host_clock_ns};
 use kelix_log::LogControl;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::feed::{FeedAsk, FeedPart};
@@ -20,8 +20,11 @@ use crate::shard_thread::ShardThread;
 
 /// Words of records that are applied before requests are looked at again.
 const TURN_WORDS: usize = 32 << 10;
-/// How long is looked for requests after one, without sleep.
+/// How long is looked on without sleep after a request, or what came of a primary whose writes wait for this
+/// replica.
 const LOOKS: Duration = Duration::from_micros(50);
+/// Looks for requests between two looks at the feed.
+const LOOKS_A_YIELD: u32 = 64;
 /// Between two questions, while records come and while none do.
 const ASKS_BUSY: Duration = Duration::from_millis(2);
 const ASKS_IDLE: Duration = Duration::from_millis(100);
@@ -73,6 +76,7 @@ impl MirrorThread {
             self.lose(Error::new(ErrorKind::Unavailable, "follow", context).with_retry(true));
         }
         let mut successor = None;
+        let (mut came, mut contention) = (Instant::now(), Contention::default());
         while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
             successor = self.standing.take_successor();
             if successor.is_some() {
@@ -103,6 +107,9 @@ impl MirrorThread {
                     true
                 }
             };
+            if worked {
+                came = Instant::now();
+            }
             let mut next_ns = None;
             for shard in &mut self.shards {
                 let (requests, due_ns) = shard.turn();
@@ -113,7 +120,12 @@ impl MirrorThread {
                 next_ns = [next_ns, due_ns].into_iter().flatten().min();
             }
             if !worked {
-                self.idle(next_ns, &feed, asked_for.elapsed() < LOOKS);
+                let looks_on = asked_for.elapsed() < LOOKS || self.is_waited_for() && came.elapsed() < LOOKS;
+                if looks_on && !contention.is_contended_now() {
+                    self.look_on(&mut contention);
+                } else {
+                    self.idle(next_ns, &feed);
+                }
             }
         }
         if successor.as_ref().is_some_and(|successor: &Successor| successor.is_chosen) {
@@ -317,16 +329,25 @@ impl MirrorThread {
         Ok(())
     }
 
-    /// Waits for something to come: a request, words of the feed, or the time for what is to be done.
-    fn idle(&mut self, next_ns: Option<u64>, feed: &Feed, looks_on: bool) {
-        if looks_on {
-            for _ in 0..64 {
-                if self.shards.iter_mut().any(ShardThread::glance) {
-                    return;
-                }
+    /// Whether writes of the primary wait until this replica says that it has them, which it does not find in
+    /// the primary's streams.
+    fn is_waited_for(&self) -> bool {
+        let Attached { link, intake, streams, .. } = &self.attached;
+        link.is_some() && intake.keeps_backlogs() && streams.is_empty()
+    }
+
+    /// Looks for requests, and gives the core away for a moment.
+    fn look_on(&mut self, contention: &mut Contention) {
+        for _ in 0..LOOKS_A_YIELD {
+            if self.shards.iter_mut().any(ShardThread::glance) {
+                return;
             }
-            return std::thread::yield_now();
         }
+        contention.yield_now();
+    }
+
+    /// Waits for something to come: a request, words of the feed, or the time for what is to be done.
+    fn idle(&mut self, next_ns: Option<u64>, feed: &Feed) {
         self.shards.iter_mut().for_each(ShardThread::announce_sleep);
         let is_quiet = !self.shards.iter().any(ShardThread::has_news) && !self.stop.load(Ordering::SeqCst);
         if is_quiet {

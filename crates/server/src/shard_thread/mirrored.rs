@@ -2,15 +2,26 @@
 
 use std::os::fd::BorrowedFd;
 
+use kelix_fabric::shm::MemfdSegments;
 use kelix_fabric::{Clock, Waiter, WorkQueue};
 use kelix_image::ImageState;
 use kelix_image::words::full_fence;
 use kelix_log::{LogSleep, Record};
-use kelix_shard::Follower;
+use kelix_shard::{Follower, Shard};
 use kelix_types::Result;
 
 use super::{LoggedSegments, REPORT, ShardThread, cpu_time};
 use crate::mirror::Shadow;
+
+/// What a mirror's shard has followed, for another image, which it is shown in or goes on in. `segments` are
+/// all of the shard that shows it.
+pub(crate) fn what_is_shown(shard: Shard, segments: &MemfdSegments, number: usize) -> Option<Shadow> {
+    let mut follower = shard.into_follower()?;
+    // Segments of models stay with this image.
+    let segments = segments.of_those(|first| follower.has_segment(first));
+    follower.set_source(Box::new(LoggedSegments::new(segments.clone(), number)));
+    Some(Shadow { segments, follower })
+}
 
 impl ShardThread {
     /// Does what has been asked for and what is due. Returns whether anything was asked for, and when
@@ -95,11 +106,7 @@ impl ShardThread {
     /// Gives up what it has followed, and the segments of that, for another image. Nobody who asks here is
     /// answered any more; who reads here goes on until the term is raised.
     pub fn give_up(self, number: usize) -> Option<Shadow> {
-        let mut follower = self.shard.into_follower()?;
-        // Segments of models stay with this image.
-        let segments = self.segments.of_those(|first| follower.has_segment(first));
-        follower.set_source(Box::new(LoggedSegments::new(segments.clone(), number)));
-        Some(Shadow { segments, follower })
+        what_is_shown(self.shard, &self.segments, number)
     }
 
     /// The last that it does.

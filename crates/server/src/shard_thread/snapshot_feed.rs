@@ -86,7 +86,7 @@ impl ShardThread {
     }
 
     /// Waits until all that has changed is in the stream.
-    fn tell_all(&mut self) -> bool {
+    pub(super) fn tell_all(&mut self) -> bool {
         let began = Instant::now();
         while !self.shard.seal() {
             if began.elapsed() > PATIENCE {

@@ -5,8 +5,12 @@ use std::io::{Read, Write};
 use super::*;
 use crate::tcp::{FEED_WORDS_MAX, Greeting};
 
-const LIMITS: AgentLimits =
-    AgentLimits { connections: 1, greeting: Duration::from_secs(60), write_words: 100 };
+const LIMITS: AgentLimits = AgentLimits {
+    connections: 1,
+    greeting: Duration::from_secs(60),
+    write_words: 100,
+    index: |_, _, _| false,
+};
 
 /// An agent without shards, and a client that has sent so many set-up frames at once.
 fn asked(frames: usize) -> (Agent, ConnectionId, TcpStream) {
@@ -138,4 +142,24 @@ fn whoever_was_refused_is_not_listened_to() {
         }
         assert!(began.elapsed() < Duration::from_secs(60), "it is not over");
     }
+}
+
+/// Where the agent is beside its client it sleeps behind each turn. Whoever calls it has something for its
+/// caller to look at, an order or the word that says stop, so then it must not.
+#[test]
+fn an_agent_that_was_called_does_not_rest() {
+    let (mut agent, _, mut client) = asked(1);
+    let mut events = Vec::new();
+    let began = Instant::now();
+    let frame = Head::new(Kind::Control, 0, 7, 0).word().to_le_bytes();
+    while !agent.rests {
+        let asks = agent.turn(&mut events);
+        if asks {
+            client.write_all(&frame).unwrap();
+        }
+        // The agent comes to where this thread is, which the system may move.
+        assert!(began.elapsed() < Duration::from_secs(60), "it never rests");
+    }
+    agent.bell().wake();
+    assert!(agent.turn(&mut events) && !agent.rests);
 }

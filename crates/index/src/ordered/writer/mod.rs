@@ -25,6 +25,7 @@ use super::leaf::{
     tag_of_number, tag_of_string,
 };
 use crate::learned::{ModelCounts, Models, Separator};
+use layout::{Layout, Slots};
 
 /// Does the same with the leaves of either kind.
 macro_rules! blocks {
@@ -47,6 +48,7 @@ macro_rules! chain {
 }
 
 mod follow;
+mod layout;
 mod walk;
 
 /// A leaf with no more keys than this looks for a neighbour to become one with.
@@ -85,17 +87,26 @@ pub struct OrderedCounts {
     pub splits: u64,
     /// Pairs of leaves that became one.
     pub merges: u64,
+    /// Leaves that were moved to where they stand in the order of their keys.
+    pub laid_out: u64,
 }
 
 /// The leaves by their separators, and what was learnt from these.
 struct Chain<S> {
     blocks: Blocks<S>,
     models: Models<S>,
+    /// Where the sweep that lays leaves out is, as the first key of the next leaf. None: it rests.
+    sweep: Option<S>,
 }
 
 impl<S: Separator> Chain<S> {
     fn new(table: TableId, first: S) -> Chain<S> {
-        Chain { blocks: Blocks::new(first, Place(0)), models: Models::new(table) }
+        Chain::of(table, Blocks::new(first, Place(0)))
+    }
+
+    /// Of these leaves, from which nothing was learnt yet.
+    fn of(table: TableId, blocks: Blocks<S>) -> Chain<S> {
+        Chain { blocks, models: Models::new(table), sweep: None }
     }
 
     /// Takes note that so many leaves from one on are not what they were.
@@ -117,6 +128,7 @@ pub struct OrderedIndex {
     kind: TableKind,
     leaves: Leaves,
     counts: OrderedCounts,
+    layout: Layout,
     random: u64,
     key: Vec<u8>,
 }
@@ -146,9 +158,10 @@ impl OrderedIndex {
         };
         let counts = OrderedCounts { leaves: 1, ..OrderedCounts::default() };
         let random = image.next_incarnation().0;
-        let mut index = OrderedIndex { table, kind, leaves, counts, random, key: Vec::new() };
+        let layout = Layout::default();
+        let mut index = OrderedIndex { table, kind, leaves, counts, layout, random, key: Vec::new() };
         let at = blocks!(&index.leaves, blocks => blocks.first());
-        let made = index.make_leaves(image, at, 1, &[&[]])?;
+        let made = index.make_leaves(image, at, 1, &[&[]], Slots::Near)?;
         image.make_leaf_live(made[0].leaf);
         blocks!(&mut index.leaves, blocks => blocks.set_place(at, made[0].leaf));
         Ok(index)
@@ -414,7 +427,7 @@ impl OrderedIndex {
         entries
     }
 
-    /// Replaces `count` leaves from one on by leaves with these entries.
+    /// Replaces `count` leaves from one on by leaves with these entries, which stand near.
     fn rewrite(
         &mut self,
         image: &mut Image,
@@ -422,7 +435,21 @@ impl OrderedIndex {
         count: usize,
         parts: &[&[Entry]],
     ) -> Result<(), NoRoom> {
-        let made = self.make_leaves(image, at, count, parts)?;
+        self.rewrite_in(image, at, count, parts, Slots::Near)?;
+        self.layout.moved += parts.len();
+        Ok(())
+    }
+
+    /// The same, and they stand in these slots.
+    fn rewrite_in(
+        &mut self,
+        image: &mut Image,
+        at: Position,
+        count: usize,
+        parts: &[&[Entry]],
+        slots: Slots,
+    ) -> Result<(), NoRoom> {
+        let made = self.make_leaves(image, at, count, parts, slots)?;
         chain!(&mut self.leaves, chain => chain.note(at, count));
         let mut old = vec![at];
         old.extend((1..count).map(|_| self.next(at).expect("a neighbour")));
@@ -473,12 +500,18 @@ impl OrderedIndex {
         at: Position,
         count: usize,
         parts: &[&[Entry]],
+        slots: Slots,
     ) -> Result<Vec<Made>, NoRoom> {
         let last = (1..count).fold(at, |at, _| self.next(at).expect("a neighbour"));
         let after = self.next(last);
         let mut made: Vec<Made> = Vec::with_capacity(parts.len());
         for index in 0..parts.len() {
-            match self.make_leaf(image, at, after, parts, index) {
+            let near = made.last().map_or(self.place(at), |before| before.leaf);
+            let leaf = match slots {
+                Slots::Near => image.allocate_leaf(near),
+                Slots::InOrder => image.allocate_in_order(),
+            };
+            match leaf.and_then(|leaf| self.make_leaf(image, leaf, at, after, parts, index)) {
                 Ok(leaf) => made.push(leaf),
                 Err(no_room) => {
                     made.into_iter().for_each(|made| discard(image, made));
@@ -496,6 +529,7 @@ impl OrderedIndex {
     fn make_leaf(
         &mut self,
         image: &mut Image,
+        leaf: Place,
         at: Position,
         after: Option<Position>,
         parts: &[&[Entry]],
@@ -505,7 +539,6 @@ impl OrderedIndex {
         let between = |upper: usize| {
             [parts[upper - 1].last(), parts[upper].first()].map(|entry| entry.expect("a split of two"))
         };
-        let leaf = image.allocate(Kind::LEAF)?;
         let (fences, prefix_bytes) = match &self.leaves {
             Leaves::Numbers(Chain { blocks, .. }) => {
                 let low = if index == 0 { *blocks.separator(at) } else { between(index)[1].words[0] };

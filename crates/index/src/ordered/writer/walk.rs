@@ -7,8 +7,7 @@ use kelix_image::{Image, ItemFlags, ItemHeader, Kind, load_key};
 use kelix_types::limits::LEAF_SLOTS;
 use kelix_types::{Guardian, Location, Place, TableId};
 
-use super::{Chain, Entry, Leaves, OrderedCounts, OrderedIndex, ScanFrom, leaf_words, location_of};
-use crate::learned::Models;
+use super::{Chain, Entry, Layout, Leaves, OrderedCounts, OrderedIndex, ScanFrom, leaf_words, location_of};
 use crate::ordered::blocks::{Blocks, Position};
 use crate::ordered::leaf::{LeafHeader, key_word, load_slot};
 
@@ -34,20 +33,20 @@ impl OrderedIndex {
             next = header.next();
         }
         let leaves = match kind.has_numbers() {
-            true => Leaves::Numbers(Chain { blocks: Blocks::of_chain(numbers)?, models: Models::new(table) }),
-            false => {
-                Leaves::Strings(Chain { blocks: Blocks::of_chain(strings)?, models: Models::new(table) })
-            }
+            true => Leaves::Numbers(Chain::of(table, Blocks::of_chain(numbers)?)),
+            false => Leaves::Strings(Chain::of(table, Blocks::of_chain(strings)?)),
         };
         let mut index = OrderedIndex {
             table,
             kind,
             leaves,
             counts: OrderedCounts::default(),
+            layout: Layout::default(),
             random: 1,
             key: Vec::new(),
         };
         index.counts.leaves = blocks!(&index.leaves, blocks => blocks.len()) as u64;
+        index.layout = Layout::of_unknown(index.counts.leaves as usize);
         let all = ScanFrom { key: None, after: false, backwards: false };
         let mut keys = 0;
         index.scan(image, all, |_, _| {
@@ -60,15 +59,12 @@ impl OrderedIndex {
 
     /// The index of the same table in an image that goes on with the leaves. Its models are trained anew.
     pub fn without_models(self) -> OrderedIndex {
+        let layout = Layout::of_unknown(self.counts.leaves as usize);
         let leaves = match self.leaves {
-            Leaves::Numbers(Chain { blocks, .. }) => {
-                Leaves::Numbers(Chain { blocks, models: Models::new(self.table) })
-            }
-            Leaves::Strings(Chain { blocks, .. }) => {
-                Leaves::Strings(Chain { blocks, models: Models::new(self.table) })
-            }
+            Leaves::Numbers(Chain { blocks, .. }) => Leaves::Numbers(Chain::of(self.table, blocks)),
+            Leaves::Strings(Chain { blocks, .. }) => Leaves::Strings(Chain::of(self.table, blocks)),
         };
-        OrderedIndex { leaves, ..self }
+        OrderedIndex { leaves, layout, ..self }
     }
 
     /// About how many keys there are from one on to below another: exactly those of the leaves at both ends,

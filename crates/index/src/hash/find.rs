@@ -1,0 +1,53 @@
+//! The way from a hash to its item, where memory stands itself.
+
+use kelix_image::MemoryMap;
+use kelix_image::words::{Words, load_fence};
+use kelix_types::{KeyHash, Location, Place};
+
+use super::absence::names_none;
+use super::bucket::{BUCKET_WORDS, Bucket, alternate};
+use super::directory::DirectoryRoot;
+
+/// Offers the slots in which the item of a hash may stand, as the index says now, until one is taken. Whoever
+/// takes one looks at its guardian, table and key; and before that is believed, at the time since before this
+/// was called, as of a chain of READs: nothing else says that memory on the way was not used again. Returns
+/// whether the key is absent, if the same time was short enough: see [`names_none`].
+pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+    let map = map.view();
+    let word = |place: Place| {
+        // What led there was stored before what stands there, and is loaded before.
+        load_fence();
+        map.words(place, 1).map(|words| words.load(0))
+    };
+    let Some(root) = word(DirectoryRoot::AT).and_then(DirectoryRoot::from_word) else { return false };
+    let Some(subtable) = word(root.entry(hash)) else { return false };
+    for alt in [false, true] {
+        let bucket = if alt { alternate(hash.bucket(), hash.signature()) } else { hash.bucket() };
+        let Some(place) = subtable.checked_add((bucket * BUCKET_WORDS * 8) as u64) else { return false };
+        let Some(stands) = map.words(Place(place), BUCKET_WORDS) else { return false };
+        let mut words = [0; BUCKET_WORDS];
+        load_fence();
+        stands.copy_out(0, &mut words);
+        let bucket = Bucket(&words);
+        if !bucket.serves(hash) {
+            // It split meanwhile: the shard is to be asked.
+            return false;
+        }
+        let mut candidates = bucket.candidates(hash, alt);
+        while candidates != 0 {
+            let location = bucket.location(candidates.trailing_zeros() as usize);
+            candidates &= candidates - 1;
+            let item = location.and_then(|at| Some((at, map.words(at.place(), at.class().words())?)));
+            load_fence();
+            if item.is_some_and(|(location, words)| take(location, words)) {
+                return false;
+            }
+        }
+        if !bucket.has_away() {
+            break;
+        }
+    }
+    load_fence();
+    let place = |bucket: usize| subtable.checked_add((bucket * BUCKET_WORDS * 8) as u64).map(Place);
+    names_none(map, hash, place)
+}
