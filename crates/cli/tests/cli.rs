@@ -728,10 +728,10 @@ fn shared_memory_works_between_containers() {
         eprintln!("skipped: this system makes no namespaces for this user");
         return;
     }
-    let mut server = contained(directory, here, &["serve", "--memory", "64M", "--no-pin"])
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("unshare starts");
+    let file = place.file("namespaces.toml", b"[own]\nmemory = \"64M\"\nwriters = [\"user:4242\"]\n");
+    let serve = ["serve", "--memory", "64M", "--no-pin", "--namespaces", file.to_str().unwrap()];
+    let mut server =
+        contained(directory, here, &serve).stdout(Stdio::null()).spawn().expect("unshare starts");
     let run = |args: &[&str]| contained(directory, there, args).output().expect("unshare starts");
     wait_until("the server serves", || {
         let put = run(&["put", "t", "k", "v"]);
@@ -743,6 +743,9 @@ fn shared_memory_works_between_containers() {
     let item: serde_json::Value = serde_json::from_slice(&got.stdout).expect("JSON");
     assert_eq!((&item["value"], &item["cost"]["messages"]), (&"v".into(), &0.into()), "{said}");
     assert_eq!(item["cost"]["reads"], 2, "{said}");
+    // The server does not see the number of such a process, and knows its user, which is its own.
+    let put = run(&["--namespace", "own", "put", "t", "k", "v"]);
+    assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
     server.kill().expect("it runs");
     let _ = server.wait();
 }

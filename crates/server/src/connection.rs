@@ -14,6 +14,8 @@ use kelix_wire::control::{
     FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -106,9 +108,9 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &Arc<UnixStream>) -> 
     if purpose == Purpose::Follow {
         return Err(refused("a mirror follows over TCP, from another host; see `kelix help serve`, --tcp"));
     }
-    let credentials = rustix::net::sockopt::socket_peercred(stream);
-    let (pid, uid) =
-        credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
+    // A process in a container has no number here, and a user all the same.
+    let credentials = getsockopt(&**stream, PeerCredentials);
+    let (pid, uid) = credentials.map_or((0, u32::MAX), |peer| (peer.pid(), peer.uid()));
     let visitor = Visitor { uid: Some(uid), token: None, certified: &|_| false };
     let (namespace, may_write) = shared.visit(&namespace, &visitor)?;
     if matches!(purpose, Purpose::Replicate | Purpose::Succeed) {
