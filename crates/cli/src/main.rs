@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod bench;
 mod bytes;
 mod chase;

@@ -17,6 +17,10 @@ use tracing::warn;
 /// How long a manager may leave its socket full.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a manager may have set as the time after which a process that does not say that it is alive is dead, if it
+/// has told that to another process only.
+const WATCHDOG: Duration = Duration::from_secs(1);
+
 /// Whoever started this process and wants to know how it goes.
 #[derive(Clone)]
 pub(crate) struct Manager {
@@ -25,8 +29,9 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// The one that the environment names, if it names one.
-    pub fn of_environment() -> Manager {
+    /// The one that the environment names, if it names one. `takes_over`: what it says of its watchdog it may have
+    /// said to the server before only, whose place this one takes.
+    pub fn of_environment(takes_over: bool) -> Manager {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let socket = variable("NOTIFY_SOCKET").and_then(|name| {
             let address = address(&name);
@@ -36,7 +41,8 @@ impl Manager {
         // The variables may be meant for the process that started this one.
         let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|usec| *usec > 0 && is_meant);
-        Manager { watchdog: watchdog.map(Duration::from_micros).filter(|_| socket.is_some()), socket }
+        let watchdog = watchdog.map(Duration::from_micros).or(takes_over.then_some(WATCHDOG));
+        Manager { watchdog: watchdog.filter(|_| socket.is_some()), socket }
     }
 
     /// Clients can connect; `status` is for people.
@@ -47,6 +53,12 @@ impl Manager {
     /// The server takes on no more, and ends soon.
     pub fn stopping(&self, status: &str) {
         self.tell(&format!("STOPPING=1\nSTATUS={}", one_line(status)));
+    }
+
+    /// Another process of the same service has taken over what this one did, which ends. A manager that does not
+    /// know that process heeds nothing of this.
+    pub fn succeeded(&self, successor: u32) {
+        self.tell(&format!("MAINPID={successor}"));
     }
 
     /// What the server was asked to do anew begins. [`Manager::reloaded`] follows.

@@ -69,7 +69,7 @@ pub(crate) fn run(
     let signals = watch_signals("serve", &[SIGHUP])?;
     let log = Log::begin(log)?;
     end_on_panic();
-    let manager = Manager::of_environment();
+    let manager = Manager::of_environment(false);
     kelix_server::prepare_process();
     let fabric = match context.fabric {
         _ if hosts.is_some() => {

@@ -33,7 +33,7 @@ use crate::log::{Log, LogArgs, LogFile};
 use crate::manager::Manager;
 use crate::trust::tokens;
 use crate::units::{parse_lease, parse_size, parse_snapshot_interval, show_size, within};
-use crate::{Exit, Failure, http, namespaces, node};
+use crate::{Exit, Failure, background, http, namespaces, node};
 
 /// Run a server in the foreground
 ///
@@ -57,7 +57,8 @@ Examples:
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --mirror-of 192.0.2.7:7117 --tls-ca ca.pem --token-file word   # a copy on this host
   kelix serve --cluster local --node 4   # one more node of a cluster on this host
-  kelix serve --take-over            # go on with what the server of the directory has, in its place")]
+  kelix serve --take-over            # go on with what the server of the directory has, in its place
+  kelix serve --background --log-file kelix.log   # come back once it serves")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<usize>(1, SHARDS_MAX as u64))]
@@ -88,6 +89,9 @@ pub(crate) struct ServeArgs {
     /// that stands still hands over nothing: what it has is lost, but for the newest snapshot
     #[arg(long)]
     take_over: bool,
+    /// Return once clients can connect, and leave the server to run in the background
+    #[arg(long, conflicts_with = "node")]
+    background: bool,
     /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT; port 0 is any that is free. An address
     /// that other hosts can reach needs TLS, and --tokens or --tls-ca
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
@@ -359,6 +363,9 @@ fn check_memory(memory_bytes: u64, shards: usize, half_bytes: u64) -> Result<(),
 }
 
 pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
+    if args.background {
+        return background::begin();
+    }
     let usual = ServerConfig::default();
     let half_bytes = usual.memory_bytes;
     let mut config = ServerConfig {
@@ -440,22 +447,22 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         }
         (None, None) => {}
     }
-    // Before the server starts, so that a signal that comes meanwhile is not lost.
-    let signals = watch_signals("serve", &[SIGHUP])?;
-    let log = Log::begin(&args.log)?;
-    end_on_panic();
-    let manager = Manager::of_environment();
-    kelix_server::prepare_process();
-    let taken_over = args.take_over.then_some(&*config.directory);
-    let metrics = args.metrics.map(|address| Metrics::reserve(address, taken_over, &config.directory));
-    let metrics = metrics.transpose()?;
     // What copies, as a mirror or to take over, or waits for its primary, has nothing that would have to be
-    // ended in good order.
+    // ended in good order. First: whoever is told to end by then does not take over.
     let is_alone = Arc::new(AtomicBool::new(config.mirror.is_some() || config.take_over));
     for signal in TERM_SIGNALS {
         register_conditional_shutdown(*signal, 0, is_alone.clone())
             .map_err(|error| Failure::io("serve", "cannot watch for signals", &error))?;
     }
+    // Before the server starts, so that a signal that comes meanwhile is not lost.
+    let signals = watch_signals("serve", &[SIGHUP])?;
+    let log = Log::begin(&args.log)?;
+    end_on_panic();
+    let manager = Manager::of_environment(args.take_over);
+    kelix_server::prepare_process();
+    let taken_over = args.take_over.then_some(&*config.directory);
+    let metrics = args.metrics.map(|address| Metrics::reserve(address, taken_over, &config.directory));
+    let metrics = metrics.transpose()?;
     let prepared = Server::prepare(&config)?;
     is_alone.store(false, Ordering::SeqCst);
     let statistics = prepared.statistics();
@@ -472,7 +479,10 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     // A reader that has gone is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{}", ready(context.json, &config, (&server, pages), metrics));
     if server.wait() == Ended::Superseded {
-        manager.stopping("superseded by another server");
+        match server.successor() {
+            Some(successor) => manager.succeeded(successor),
+            None => manager.stopping("superseded by another server"),
+        }
     }
     match server.stop() {
         Ended::Stopped => Ok(()),

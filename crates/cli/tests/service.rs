@@ -109,7 +109,19 @@ fn a_server_that_is_superseded_says_so() {
     let manager = Manager::at(&SocketAddr::from_pathname(&path).unwrap());
     let mut first = place.serve_knowing(&[("NOTIFY_SOCKET", path.to_str().unwrap())], &[]);
     assert_eq!(manager.hears()[0], "READY=1");
-    let _second = place.serve(&["--take-over"]);
+    let second = place.serve(&["--take-over"]);
+    assert_eq!(manager.hears(), [format!("MAINPID={}", second.pid())]);
+    assert_eq!(first.end().0, Some(3));
+
+    // One to which nothing is handed over does not go on with the service.
+    let place = Place::new();
+    let path = place.path().join("notify");
+    let manager = Manager::at(&SocketAddr::from_pathname(&path).unwrap());
+    let kept = place.path().join("kept");
+    let kept = ["--snapshots", kept.to_str().unwrap()];
+    let mut first = place.serve_knowing(&[("NOTIFY_SOCKET", path.to_str().unwrap())], &kept);
+    assert_eq!(manager.hears()[0], "READY=1");
+    let _second = place.serve(&[&kept[..], &["--take-over", "--fresh"]].concat());
     let stopping = manager.hears();
     assert!(stopping[0] == "STOPPING=1" && stopping[1].contains("superseded"), "{stopping:?}");
     assert_eq!(first.end().0, Some(3));

@@ -118,7 +118,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &Arc<UnixStream>) -> 
         let served = match purpose {
             _ if !is_own => Err(refused(DENIED)),
             Purpose::Replicate => hand_out_streams(shared, &namespace, version, stream),
-            _ => handover::serve(shared, &namespace, version, stream),
+            _ => handover::serve(shared, &namespace, (version, pid as u32), stream),
         };
         return served.map(|()| Conversation::Over);
     }

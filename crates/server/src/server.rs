@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -191,6 +191,8 @@ pub(crate) struct Shared {
     pub node: Option<Arc<NodeStatus>>,
     /// Whoever has this server stand still for its successor.
     pub stands_still: Mutex<()>,
+    /// The process of the last successor that this server stood still for; 0: none, or it cannot be seen.
+    pub successor: AtomicU32,
     /// Numbers of batches, for all who gather records; and those who do so for mirrors.
     pub batches: LogControl,
     pub feeds: Feeds,
@@ -223,6 +225,7 @@ impl Shared {
             replication: None,
             node: None,
             stands_still: Mutex::default(),
+            successor: AtomicU32::new(0),
             batches,
             feeds: Feeds::new(mirrors),
             kept: OnceLock::new(),
@@ -508,6 +511,13 @@ impl Server {
     /// The term this server serves in.
     pub fn term(&self) -> u64 {
         self.current.get().shared.authority.term
+    }
+
+    /// The process to which this server has handed over what it had, once it is superseded.
+    pub fn successor(&self) -> Option<u32> {
+        let Serving { shared, .. } = self.current.get();
+        let pid = shared.successor.load(Ordering::SeqCst);
+        (pid != 0 && shared.ended() == Ended::Superseded).then_some(pid)
     }
 
     /// Waits until the server is superseded or `stop` was called on another thread's clone of the flag.

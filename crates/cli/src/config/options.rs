@@ -17,8 +17,9 @@ pub(crate) enum Section {
     Client,
 }
 
-/// Options of all commands that are not about where the server is and who is trusted.
-const NOT_SET: [&str; 2] = ["config", "json"];
+/// Options that are only said: those of all commands that are not about where the server is and who is trusted, and
+/// the one by which a server starts another process, which is to begin with the same options.
+const NOT_SET: [&str; 3] = ["config", "json", "background"];
 
 /// Options of all commands that a server takes, too.
 const OF_BOTH: [&str; 4] = ["dir", "tls-ca", "tls-cert", "tls-key"];
@@ -52,14 +53,15 @@ impl Section {
 
     /// Its options.
     pub fn options(self, program: &Command) -> Vec<&Arg> {
-        let common = program.get_arguments().filter(|option| option.is_global_set());
-        let common = common.filter(|option| !NOT_SET.contains(&key(option)));
+        let is_set = |option: &&Arg| !NOT_SET.contains(&key(option));
+        let common = program.get_arguments().filter(|option| option.is_global_set()).filter(is_set);
         match self {
             Section::Client => common.collect(),
             Section::Serve => {
                 let serve = program.find_subcommand("serve").into_iter().flat_map(Command::get_arguments);
                 let own = serve.filter(|option| !option.is_global_set() && option.get_long().is_some());
                 let own = own.filter(|option| option.get_action().takes_values() || is_flag(option));
+                let own = own.filter(is_set);
                 common.filter(|option| OF_BOTH.contains(&key(option))).chain(own).collect()
             }
         }

@@ -67,6 +67,16 @@ impl Place {
         finish(self.command(args).spawn().expect("the program starts"))
     }
 
+    /// Runs a command to its end with these variables beside its own, while what it leaves running may say more on
+    /// standard error.
+    pub fn kelix_apart(&self, variables: &[(&str, &str)], args: &[&str]) -> Done {
+        let said = tempfile::NamedTempFile::new_in(self.path()).expect("a file");
+        let mut command = self.command(args);
+        command.envs(variables.iter().copied()).stderr(said.reopen().expect("the same file"));
+        let done = finish(command.spawn().expect("the program starts"));
+        Done { err: std::fs::read_to_string(said.path()).expect("text"), ..done }
+    }
+
     /// Runs a command to its end that knows these variables and no others.
     pub fn kelix_knowing(&self, variables: &[(&str, &str)], args: &[&str]) -> Done {
         let mut command = self.command(args);
@@ -233,6 +243,10 @@ impl Reading {
 pub struct Running(Child);
 
 impl Running {
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.0.id() as i32).expect("a process id");
         kill_process(pid, signal).expect("its process is ours");

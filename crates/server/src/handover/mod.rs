@@ -67,12 +67,12 @@ fn send(stream: &UnixStream, frame: &Frame, descriptors: &[BorrowedFd<'_>]) -> R
     send_frame(stream, kind, &bytes, descriptors)
 }
 
-/// Serves a connection of this server's successor: the one by which that is to have it stand still, or one
-/// for each namespace, which becomes a feed.
+/// Serves a connection of this server's successor, a process: the one by which that is to have it stand still,
+/// or one for each namespace, which becomes a feed.
 pub(crate) fn serve(
     shared: &Arc<Shared>,
     namespace: &Arc<Namespace>,
-    version: u16,
+    (version, successor): (u16, u32),
     stream: &UnixStream,
 ) -> Result<()> {
     if shared.node.is_some() || namespace.mirrored.is_some() {
@@ -103,7 +103,7 @@ pub(crate) fn serve(
             Feeds::attach(shared, namespace, (FeedLink::local(socket)?, None), attach);
             Ok(())
         }
-        Some(Frame::StandStill) => stand_still(shared, stream),
+        Some(Frame::StandStill) => stand_still(shared, successor, stream),
         _ => Err(refused("a frame that makes no sense here")),
     }
 }
@@ -138,12 +138,14 @@ impl Still {
 }
 
 /// Stands still for the successor, until that one has taken over or turns out not to.
-fn stand_still(shared: &Shared, stream: &UnixStream) -> Result<()> {
+fn stand_still(shared: &Shared, successor: u32, stream: &UnixStream) -> Result<()> {
     let Ok(_alone) = shared.stands_still.try_lock() else {
         return Err(refused("it stands still for another successor"));
     };
     let authority = &shared.authority;
     let (still, sequences) = Still::begin(shared)?;
+    // Before anybody can find that this server is superseded.
+    shared.successor.store(successor, Ordering::SeqCst);
     authority.yields();
     let began = Instant::now();
     // A successor that does not get it does not take the word back either.
