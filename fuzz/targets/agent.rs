@@ -55,7 +55,7 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
         }
         map.words(FOUND, 5).expect("a segment").copy_in(0, &item());
         let waker = Arc::new(WakerHandle::pair().expect("descriptors").0);
-        shards.push(AgentShard { header: header_span, segments, waker });
+        shards.push(AgentShard { header: header_span, segments, waker, step_in: None });
         memory = Some((map, header.epoch()));
     }
     let authority = Span::private(AUTHORITY_BYTES).word(AUTHORITY_TERM);

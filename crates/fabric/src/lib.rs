@@ -39,8 +39,6 @@ mod mirror;
 #[cfg(all(kelix_loom, test))]
 mod model;
 #[cfg(target_os = "linux")]
-mod nearness;
-#[cfg(target_os = "linux")]
 pub mod output;
 #[cfg(target_os = "linux")]
 pub mod shm;
@@ -56,8 +54,6 @@ pub use endpoint::{FIRST_OF_PRIMARY, SimFabric};
 pub use fork::Countdown;
 #[cfg(target_os = "linux")]
 pub use mirror::MirrorEndpoint;
-#[cfg(target_os = "linux")]
-pub use nearness::Nearness;
 
 /// Most bytes of a frame of the set-up conversation: enough for any, too little to be a burden.
 const SET_UP_BYTES_MAX: usize = 1 << 20;

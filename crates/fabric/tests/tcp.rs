@@ -64,7 +64,7 @@ impl Testbed for Tcp {
         endpoint.waker().add(server_end).unwrap();
         endpoint.add_sleep_word(SleepWord { span: header_span.clone(), word: header_word::SLEEPING });
 
-        let shard = AgentShard { header: header_span, segments, waker: Arc::new(waker) };
+        let shard = AgentShard { header: header_span, segments, waker: Arc::new(waker), step_in: None };
         let mut agent = Agent::new(vec![shard], authority.word(AUTHORITY_TERM), 0, LIMITS).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (mut peers, mut sides) = (Vec::new(), Vec::new());

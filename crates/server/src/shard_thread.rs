@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, Peer, SleepWord, Waker, WakerHandle, Way};
-use kelix_fabric::tcp::{AgentLink, AgentShard};
+use kelix_fabric::tcp::{AgentLink, AgentShard, StepIn};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
-use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
+use kelix_fabric::{Clock, Fabric, PeerId, Waiter};
 use kelix_image::words::full_fence;
 use kelix_image::{
     Committed, Header, ImageState, KindUse, MemoryMap, MemoryUse, SegmentSource, Span, features, header_word,
@@ -34,6 +34,7 @@ use kelix_wire::control::{Caller, FEATURE_SEQUENCES};
 use kelix_wire::mailbox_word;
 use tracing::warn;
 
+use self::over_tcp::{Sleep, awake, step_in};
 use crate::authority::Authority;
 use crate::feed::Fed;
 use crate::moment::Moment;
@@ -215,6 +216,8 @@ pub(crate) struct ShardHandle {
     pub stream: Option<(Memfd, Memfd)>,
     /// A mirror's is that of several.
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    /// Of a shard with a thread of its own.
+    step_in: Option<StepIn>,
 }
 
 /// What a shard begins with.
@@ -314,7 +317,7 @@ impl ShardHandle {
                 log_end = Some(Feed::new(shard.write_log(log.clone(), *durability), log));
             }
         }
-        let (mut handle, mut thread) = ShardHandle::around(
+        let (mut handle, thread) = ShardHandle::around(
             shard,
             (header, header_span, segments),
             (authority, stop),
@@ -323,6 +326,8 @@ impl ShardHandle {
         )?;
         (handle.log, handle.replicas) = (Mutex::new(log_end), replicas);
         (handle.expected, handle.stream) = (Mutex::new(expected), stream);
+        let shared = Arc::new(Mutex::new(thread));
+        handle.step_in = Some(step_in(&shared));
         let thread = std::thread::Builder::new()
             .name(format!("kelix-shard-{number}"))
             .spawn(move || {
@@ -332,7 +337,7 @@ impl ShardHandle {
                     // A refusal (a container's limits, say) costs only locality.
                     let _ = rustix::thread::sched_setaffinity(None, &set);
                 }
-                thread.run();
+                ShardThread::run(&shared);
             })
             .map_err(|source| Error::system("serve", "cannot start a shard thread", source))?;
         handle.runs_in(thread);
@@ -369,7 +374,7 @@ impl ShardHandle {
             connections: Vec::new(),
             sleeps: 0,
             over_tcp: 0,
-            nearness: Nearness::default(),
+            sleep: Sleep::default(),
             log,
             batches,
             following: None,
@@ -394,6 +399,7 @@ impl ShardHandle {
             expected: Mutex::default(),
             stream: None,
             thread: Arc::default(),
+            step_in: None,
         };
         Ok((handle, thread))
     }
@@ -455,6 +461,7 @@ impl ShardHandle {
             header: self.header_span.clone(),
             segments: self.segments.clone(),
             waker: self.waker.clone(),
+            step_in: self.step_in.clone(),
         }
     }
 
@@ -518,7 +525,7 @@ pub(crate) struct ShardThread {
     /// Steps in a row whose requests came over TCP: the agent may need this thread's core to send the
     /// answers.
     over_tcp: u32,
-    nearness: Nearness,
+    sleep: Sleep,
     /// The thread that writes the log.
     log: Option<LogWaker>,
     /// Whoever gathers records gathers batches of these numbers.
@@ -554,41 +561,45 @@ impl ShardThread {
         Now { monotonic_ns, wall_ns: wall.as_nanos() as u64 }
     }
 
-    fn run(&mut self) {
-        self.authority.wait_for_begin();
-        let mut now = self.now();
+    /// Runs the shard until it is to end. It is this thread's but for its sleeps.
+    fn run(shared: &Mutex<ShardThread>) {
+        let mut thread = awake(shared);
+        thread.authority.wait_for_begin();
+        let mut now = thread.now();
         let mut steps = 0;
-        while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
-            self.handle_commands();
-            if self.is_over {
+        while !thread.stop.load(Ordering::Relaxed) && thread.authority.in_force() {
+            thread.handle_commands();
+            if thread.is_over {
                 break;
             }
-            let progress = self.step(now);
-            if self.shard.is_behind() {
+            let progress = thread.step(now);
+            if thread.shard.is_behind() {
                 std::thread::sleep(BEHIND);
             }
             if progress.requests > 0 {
-                self.lets_agent_answer();
+                thread.lets_agent_answer();
             }
             steps += 1;
             if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
                 continue;
             }
-            self.endpoint.maintain();
-            now = self.now();
-            if self.reported.elapsed() > REPORT {
-                self.publish_report(cpu_time());
+            thread.endpoint.maintain();
+            now = thread.now();
+            if thread.reported.elapsed() > REPORT {
+                thread.publish_report(cpu_time());
             }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now.monotonic_ns) {
-                self.idle(progress.next_ns);
-                now = self.now();
+                if !thread.looks_on(progress.next_ns) {
+                    thread = ShardThread::sleep(thread, shared, progress.next_ns);
+                }
+                now = thread.now();
             }
         }
-        if !self.is_over {
-            self.drain();
+        if !thread.is_over {
+            thread.drain();
         }
-        self.publish_report(cpu_time());
-        self.shard.image().header().set_state(ImageState::Stopped);
+        thread.publish_report(cpu_time());
+        thread.shard.image().header().set_state(ImageState::Stopped);
     }
 
     /// Has the shard do what has arrived, and others what it leaves to them.
@@ -625,14 +636,20 @@ impl ShardThread {
         self.shard.has_news(&self.endpoint) || self.pending.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits for news: spins, then yields, then sleeps until `next_ns` at the latest.
-    fn idle(&mut self, next_ns: Option<u64>) {
+    /// Whether something is to be done that is commanded, or the shard is to end.
+    fn is_wanted(&self) -> bool {
+        let is_commanded = self.pending.load(Ordering::SeqCst) > 0;
+        is_commanded || self.stop.load(Ordering::SeqCst) || !self.authority.in_force()
+    }
+
+    /// Waits for news, or until `next_ns`: spins, then yields. `false`: it is time to sleep.
+    fn looks_on(&mut self, next_ns: Option<u64>) -> bool {
         let began = Instant::now();
         let looks = if self.over_tcp > 0 { LOOKS_FOR_AGENT } else { LOOKS };
         loop {
             for round in 0..looks {
                 if self.glance() {
-                    return;
+                    return true;
                 }
                 // A pause takes as long as a cache line on its way, so not every look has one.
                 if round % 8 == 7 {
@@ -643,25 +660,16 @@ impl ShardThread {
             let waited = began.elapsed();
             let due = next_ns.is_some_and(|next| self.endpoint.now_ns() >= next);
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
-                return;
+                return true;
             }
             let gives_core = waited > SPIN || self.over_tcp > 0 || self.endpoint.shares_core();
             if waited > YIELD || gives_core && (self.endpoint.is_contended() || self.rests()) {
-                break;
+                return false;
             }
             if gives_core {
                 self.endpoint.yield_now();
             }
         }
-        self.publish_report(cpu_time());
-        self.endpoint.announce_sleep();
-        let timeout = if self.has_news() || self.stop.load(Ordering::SeqCst) {
-            Some(0)
-        } else {
-            self.sleeps += 1;
-            next_ns.map(|next| next.saturating_sub(self.endpoint.now_ns()).max(1))
-        };
-        self.endpoint.sleep(timeout);
     }
 
     fn publish_report(&mut self, cpu: Duration) {

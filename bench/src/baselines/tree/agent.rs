@@ -44,7 +44,7 @@ impl AgentThread {
     ) -> Result<AgentThread, String> {
         let text = |error: kelix_types::Error| error.to_string();
         let (waker, _) = WakerHandle::pair().map_err(text)?;
-        let shard = AgentShard { header, segments, waker: Arc::new(waker) };
+        let shard = AgentShard { header, segments, waker: Arc::new(waker), step_in: None };
         let mut agent = Agent::new(vec![shard], authority, TERM, LIMITS).map_err(text)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
         let (sockets, taken) = channel::<TcpStream>();

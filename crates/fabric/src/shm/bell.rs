@@ -72,21 +72,39 @@ pub struct Waited {
     pub woken: bool,
 }
 
+/// The part of a [`Waker`] that a thread waits with.
+#[derive(Clone)]
+pub struct Sleeper(Arc<Bell>);
+
+/// What a [`Sleeper`] has heard: whether somebody has rung.
+pub struct Heard(bool);
+
+impl Sleeper {
+    /// Sleeps until somebody has rung. Models have no clock: only a time of zero is over.
+    pub fn wait(&self, timeout_ns: Option<u64>) -> Heard {
+        let mut rung = self.0.rung.lock().expect("no panic under this lock");
+        while !*rung && timeout_ns != Some(0) {
+            rung = self.0.heard.wait(rung).expect("no panic under this lock");
+        }
+        Heard(std::mem::take(&mut *rung))
+    }
+}
+
 /// What one thread sleeps on.
 pub struct Waker {
-    bell: Arc<Bell>,
+    sleeper: Sleeper,
     handles: Vec<WakerHandle>,
 }
 
 impl Waker {
     /// An empty set.
     pub fn create() -> Result<Waker> {
-        Ok(Waker { bell: Arc::default(), handles: Vec::new() })
+        Ok(Waker { sleeper: Sleeper(Arc::default()), handles: Vec::new() })
     }
 
     /// Adds this side's end of a pair.
     pub fn add(&mut self, handle: WakerHandle) -> Result<usize> {
-        assert!(handle.own.set(self.bell.clone()).is_ok(), "an end is waited for by one thread");
+        assert!(handle.own.set(self.sleeper.0.clone()).is_ok(), "an end is waited for by one thread");
         self.handles.push(handle);
         Ok(self.handles.len() - 1)
     }
@@ -126,13 +144,19 @@ impl Waker {
         unimplemented!("models have no descriptors")
     }
 
-    /// Sleeps until somebody has rung. Models have no clock: only a time of zero is over.
+    /// What the thread waits with, if others have this meanwhile.
+    pub fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    /// Sleeps until somebody has rung.
     pub fn wait(&mut self, timeout_ns: Option<u64>) -> Waited {
-        let mut rung = self.bell.rung.lock().expect("no panic under this lock");
-        while !*rung && timeout_ns != Some(0) {
-            rung = self.bell.heard.wait(rung).expect("no panic under this lock");
-        }
-        let woken = std::mem::take(&mut *rung);
-        Waited { hung_up: false, woken }
+        let heard = self.sleeper.wait(timeout_ns);
+        self.look(&heard)
+    }
+
+    /// Takes back the wake-ups that were heard.
+    pub fn look(&mut self, heard: &Heard) -> Waited {
+        Waited { hung_up: false, woken: heard.0 }
     }
 }

@@ -10,7 +10,7 @@ use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits;
 use rustix::thread::sched_getcpu;
 
-use super::wake::Waker;
+use super::wake::{Heard, Sleeper, Waker};
 use crate::tcp::AgentLink;
 use crate::verbs::VerbsLink;
 use crate::{
@@ -170,17 +170,13 @@ impl LocalEndpoint {
         own
     }
 
-    /// The core to which the agent wants this side to come, if something was last sent by it.
-    pub fn agent_core(&self) -> Option<usize> {
+    /// Whether the agent does what arrives over TCP itself while this side sleeps, if something was last sent by
+    /// it.
+    pub fn agent_steps_in(&self) -> bool {
         match self.peers.get(self.last.0 as usize) {
-            Some(Some(Peer { way: Way::Agent(link), .. })) => link.core(),
-            _ => None,
+            Some(Some(Peer { way: Way::Agent(link), .. })) => link.agent_steps_in(),
+            _ => false,
         }
-    }
-
-    /// Whether this side is there.
-    pub fn is_beside_agent(&self) -> bool {
-        self.agent_core().is_some_and(|core| core == sched_getcpu())
     }
 
     /// The connection.
@@ -194,24 +190,24 @@ impl LocalEndpoint {
 const NAP_NS: u64 = 200_000;
 
 impl LocalEndpoint {
-    /// Sleeps until something happens or the time is over. Returns whether the connection is gone.
-    fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
-        let mut left_ns = timeout_ns;
-        loop {
-            self.maintain();
-            if !self.is_tending() {
-                return self.waker.wait(left_ns).hung_up;
-            }
-            let nap_ns = left_ns.map_or(NAP_NS, |left_ns| left_ns.min(NAP_NS));
-            let waited = self.waker.wait(Some(nap_ns));
-            if waited.hung_up || waited.woken {
-                return waited.hung_up;
-            }
-            left_ns = left_ns.map(|left_ns| left_ns - nap_ns);
-            if left_ns == Some(0) {
-                return false;
-            }
-        }
+    /// For how long to sleep at once, of a sleep that is to be over then: what is on its way over verbs wants to
+    /// be looked after. What to sleep on, too, since others may have this side meanwhile; [`LocalEndpoint::wakes`]
+    /// follows.
+    pub fn nap(&mut self, left_ns: Option<u64>) -> (Option<u64>, Sleeper) {
+        self.maintain();
+        let nap_ns = if self.is_tending() {
+            Some(left_ns.map_or(NAP_NS, |left_ns| left_ns.min(NAP_NS)))
+        } else {
+            left_ns
+        };
+        (nap_ns, self.waker.sleeper().clone())
+    }
+
+    /// Takes in what was heard in a nap. Whether the sleep is over before its time.
+    pub fn wakes(&mut self, heard: &Heard) -> bool {
+        let waited = self.waker.look(heard);
+        self.broken |= waited.hung_up;
+        waited.woken || waited.hung_up
     }
 }
 
@@ -369,8 +365,13 @@ impl Waiter for LocalEndpoint {
     }
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
-        if timeout_ns != Some(0) && !self.broken {
-            self.broken = self.wait(timeout_ns);
+        let mut left_ns = timeout_ns;
+        while left_ns != Some(0) && !self.broken {
+            let (nap_ns, sleeper) = self.nap(left_ns);
+            if self.wakes(&sleeper.wait(nap_ns)) {
+                break;
+            }
+            left_ns = left_ns.map(|left_ns| left_ns - nap_ns.unwrap_or(left_ns));
         }
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
     }

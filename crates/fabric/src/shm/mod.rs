@@ -35,4 +35,4 @@ pub use rundir::{
 };
 pub use shelf::Shelf;
 pub use socket::{receive_frame, receive_frame_within, send_frame};
-pub use wake::{Waker, WakerHandle};
+pub use wake::{Heard, Sleeper, Waker, WakerHandle};

@@ -1,6 +1,7 @@
 //! Sleeping until a peer wakes us: an epoll set of socket pairs and sockets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_types::{Error, Result};
@@ -91,9 +92,30 @@ impl AsFd for WakerHandle {
 
 /// What one thread sleeps on.
 pub struct Waker {
-    epoll: OwnedFd,
+    sleeper: Sleeper,
     /// Ends of socket pairs by key; they are drained when they fire.
     handles: Vec<Option<WakerHandle>>,
+}
+
+/// The part of a [`Waker`] that a thread waits with, which may leave the rest to others meanwhile.
+#[derive(Clone)]
+pub struct Sleeper(Arc<OwnedFd>);
+
+/// What a [`Sleeper`] has heard, for its [`Waker`] to look at.
+pub struct Heard {
+    events: [epoll::Event; 16],
+    count: usize,
+}
+
+impl Sleeper {
+    /// Sleeps until something happens or the time is over.
+    pub fn wait(&self, timeout_ns: Option<u64>) -> Heard {
+        let timeout = timeout_ns.map(|ns| timespec(Duration::from_nanos(ns)));
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let waited = epoll::wait(&*self.0, &mut events[..], timeout.as_ref());
+        Heard { events, count: crate::events(waited, timeout.as_ref()) }
+    }
 }
 
 /// What came of a wait.
@@ -115,14 +137,14 @@ impl Waker {
     pub fn create() -> Result<Waker> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|source| Error::system("make epoll set", "too many open files?", source))?;
-        Ok(Waker { epoll, handles: Vec::new() })
+        Ok(Waker { sleeper: Sleeper(Arc::new(epoll)), handles: Vec::new() })
     }
 
     /// Adds this side's end of a pair. Returns the key to use and remove it with.
     pub fn add(&mut self, handle: WakerHandle) -> Result<usize> {
         let key = self.handles.iter().position(Option::is_none).unwrap_or(self.handles.len());
         let data = epoll::EventData::new_u64(key as u64);
-        epoll::add(&self.epoll, &handle, data, handle.watches())
+        epoll::add(&*self.sleeper.0, &handle, data, handle.watches())
             .map_err(|source| Error::system("watch wake-up descriptor", "epoll refused", source))?;
         if key == self.handles.len() {
             self.handles.push(None);
@@ -141,20 +163,20 @@ impl Waker {
     /// Removes a descriptor.
     pub fn remove(&mut self, key: usize) {
         if let Some(handle) = self.handles.get_mut(key).and_then(Option::take) {
-            let _ = epoll::delete(&self.epoll, &handle);
+            let _ = epoll::delete(&*self.sleeper.0, &handle);
         }
     }
 
     /// Also wakes when the other end of a socket goes.
     pub fn add_socket(&mut self, socket: BorrowedFd<'_>) -> Result<()> {
-        epoll::add(&self.epoll, socket, epoll::EventData::new_u64(SOCKETS), epoll::EventFlags::RDHUP)
+        epoll::add(&*self.sleeper.0, socket, epoll::EventData::new_u64(SOCKETS), epoll::EventFlags::RDHUP)
             .map_err(|source| Error::system("watch connection", "epoll refused", source))
     }
 
     /// Also wakes when something arrives in a stream, or it ends; and where its owner has something to send,
     /// when there is room for that. There is one such stream at most.
     pub(crate) fn add_stream(&mut self, stream: BorrowedFd<'_>) -> Result<()> {
-        epoll::add(&self.epoll, stream, epoll::EventData::new_u64(STREAM), epoll::EventFlags::IN)
+        epoll::add(&*self.sleeper.0, stream, epoll::EventData::new_u64(STREAM), epoll::EventFlags::IN)
             .map_err(|source| Error::system("watch connection", "epoll refused", source))
     }
 
@@ -162,28 +184,34 @@ impl Waker {
     pub(crate) fn await_room(&mut self, stream: BorrowedFd<'_>, wanted: bool) {
         let room = if wanted { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let events = epoll::EventFlags::IN | room;
-        let _ = epoll::modify(&self.epoll, stream, epoll::EventData::new_u64(STREAM), events);
+        let _ = epoll::modify(&*self.sleeper.0, stream, epoll::EventData::new_u64(STREAM), events);
     }
 
     /// Wakes no more for the stream.
     pub(crate) fn remove_stream(&mut self, stream: BorrowedFd<'_>) {
-        let _ = epoll::delete(&self.epoll, stream);
+        let _ = epoll::delete(&*self.sleeper.0, stream);
     }
 
     /// The descriptor that is readable when something has happened.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.sleeper.0.as_fd()
+    }
+
+    /// What the thread waits with, if others have this meanwhile.
+    pub fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
     }
 
     /// Sleeps until something happens or the time is over.
     pub fn wait(&mut self, timeout_ns: Option<u64>) -> Waited {
-        let timeout = timeout_ns.map(|ns| timespec(Duration::from_nanos(ns)));
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
-        let waited = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
-        let count = crate::events(waited, timeout.as_ref());
+        let heard = self.sleeper.wait(timeout_ns);
+        self.look(&heard)
+    }
+
+    /// Takes back the wake-ups that were heard.
+    pub fn look(&mut self, heard: &Heard) -> Waited {
         let mut hung_up = false;
-        for event in &events[..count] {
+        for event in &heard.events[..heard.count] {
             let key = event.data.u64();
             if key == STREAM {
                 // Its owner reads it, and so sees why it woke.
@@ -193,12 +221,12 @@ impl Waker {
                 if { event.flags }.contains(epoll::EventFlags::HUP) {
                     // The other end has gone. It would be readable for ever, so it wakes once and then no
                     // more; that the connection is over is for its socket to say.
-                    let _ = epoll::delete(&self.epoll, handle);
+                    let _ = epoll::delete(&*self.sleeper.0, handle);
                 }
                 handle.drain();
             }
         }
-        Waited { hung_up, woken: count > 0 }
+        Waited { hung_up, woken: heard.count > 0 }
     }
 }
 

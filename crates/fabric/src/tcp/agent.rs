@@ -43,6 +43,10 @@ const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
 const WATCHED: u64 = u64::MAX - 2;
 
+/// Has a shard do what has arrived for it, in the place of its thread. `false`: the thread is to do so, since it
+/// does not sleep, or is to wake for something else.
+pub type StepIn = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// What the agent reads and writes for one shard.
 pub struct AgentShard {
     /// The header page.
@@ -51,6 +55,8 @@ pub struct AgentShard {
     pub segments: MemfdSegments,
     /// Wakes the shard's thread.
     pub waker: Arc<WakerHandle>,
+    /// Steps in for the shard's thread, if that may be.
+    pub step_in: Option<StepIn>,
 }
 
 struct Shard {
@@ -90,12 +96,16 @@ impl Shard {
         (self.direct.map, self.version) = (Arc::default(), None);
     }
 
-    /// Wakes its thread if something was written for it. SYNC: as in `LocalEndpoint::wake`.
-    fn wake(&mut self) -> bool {
+    /// Wakes its thread if something was written for it, or does what that would do if it sleeps and the agent
+    /// `steps_in`. Whether an answer of the thread's may be expected. SYNC: as in `LocalEndpoint::wake`.
+    fn wake(&mut self, steps_in: bool) -> bool {
         let written = std::mem::take(&mut self.written);
         if written {
             full_fence();
             if self.memory.header.words().load(header_word::SLEEPING) != 0 {
+                if self.memory.step_in.as_ref().filter(|_| steps_in).is_some_and(|step_in| step_in()) {
+                    return false;
+                }
                 self.memory.waker.wake();
             }
         }
@@ -419,8 +429,9 @@ impl Agent {
         if self.touched.is_empty() {
             self.touched = touched;
         }
+        let steps_in = self.steps_in();
         for shard in &mut self.shards {
-            if shard.wake() {
+            if shard.wake(steps_in) {
                 self.asked = Some(shard.memory.header.words().load(header_word::CORE));
             }
         }
@@ -504,7 +515,15 @@ impl Agent {
         count > 0
     }
 
-    /// Goes to the core of a client that is alone in asking for something, and tells shards where that is.
+    /// Whether to step in for the threads of shards that sleep. Where one client asks for one thing after the
+    /// other, a thread that is woken for it only makes it wait; and where others compute, each switch of threads
+    /// takes a core from them. Several clients are served sooner by several threads.
+    fn steps_in(&self) -> bool {
+        self.alone.is_beside() || self.contention.is_contended_now()
+    }
+
+    /// Goes to the core of a client that is alone in asking for something, and tells shards whether to step in
+    /// for them.
     fn note_served(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         let frames = std::mem::take(&mut connection.frames);
@@ -512,8 +531,7 @@ impl Agent {
             let core = || if connection.is_near { connection.stream.core() } else { None };
             let is_contended = self.contention.is_contended_now();
             self.alone.note(slot, frames, is_contended, core);
-            let tells = is_contended || self.alone.is_beside();
-            self.bell.note_core(tells.then(sched_getcpu));
+            self.bell.tell_steps_in(self.steps_in());
         }
     }
 

@@ -18,9 +18,9 @@
 #[cfg(target_os = "linux")]
 use rustix::thread::sched_getcpu;
 
-use super::stream::Stream;
 #[cfg(target_os = "linux")]
-use crate::Nearness;
+use super::nearness::Nearness;
+use super::stream::Stream;
 
 /// Exchanges between two questions to the system.
 const EXCHANGES: u32 = 16;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 #[cfg(not(kelix_loom))]
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use kelix_image::has_memory;
 #[cfg(kelix_loom)]
-use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64};
 use kelix_image::words::full_fence;
 use kelix_types::Result;
 use rtrb::chunks::ChunkError;
@@ -16,9 +16,6 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::frame::{Head, Kind};
 use crate::Broken;
 use crate::shm::WakerHandle;
-
-/// No core has so high a number.
-const NO_CORE: usize = usize::MAX;
 
 /// Tells the agent which connections have something to send, and wakes it.
 ///
@@ -31,8 +28,8 @@ pub struct AgentBell {
     /// Somebody wants something else of the agent.
     called: AtomicBool,
     sleeps: AtomicBool,
-    /// The core that the agent was last seen on, where shards are to come there too.
-    core: AtomicUsize,
+    /// The agent has shards do what arrives for them itself, while their threads sleep.
+    steps_in: AtomicBool,
     waker: WakerHandle,
 }
 
@@ -41,8 +38,8 @@ impl AgentBell {
     pub(super) fn new(connections: usize) -> Result<(AgentBell, WakerHandle)> {
         let (waker, end) = WakerHandle::within()?;
         let rung = (0..connections.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let (called, sleeps) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok((AgentBell { rung, called, sleeps, core: AtomicUsize::new(NO_CORE), waker }, end))
+        let [called, sleeps, steps_in] = [false; 3].map(AtomicBool::new);
+        Ok((AgentBell { rung, called, sleeps, steps_in, waker }, end))
     }
 
     /// Says that a connection has something to send.
@@ -88,11 +85,10 @@ impl AgentBell {
         &self.rung[..connections.div_ceil(64)]
     }
 
-    /// Tells the shards which core the agent is on, if they are to come there.
-    pub(super) fn note_core(&self, core: Option<usize>) {
-        let core = core.unwrap_or(NO_CORE);
-        if self.core.load(Ordering::Relaxed) != core {
-            self.core.store(core, Ordering::Relaxed);
+    /// Tells the threads of shards whether the agent steps in for them. They have to know in time, not at once.
+    pub(super) fn tell_steps_in(&self, steps_in: bool) {
+        if self.steps_in.load(Ordering::Relaxed) != steps_in {
+            self.steps_in.store(steps_in, Ordering::Relaxed);
         }
     }
 
@@ -152,10 +148,9 @@ impl AgentLink {
         }
     }
 
-    /// The core that the agent was last seen on, where others compute too, or where it serves one client that
-    /// is there.
-    pub fn core(&self) -> Option<usize> {
-        Some(self.bell.core.load(Ordering::Relaxed)).filter(|core| *core != NO_CORE)
+    /// Whether the agent has shards do what arrives for them itself, while their threads sleep.
+    pub fn agent_steps_in(&self) -> bool {
+        self.bell.steps_in.load(Ordering::Relaxed)
     }
 
     /// Has what was queued sent.

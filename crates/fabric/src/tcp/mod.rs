@@ -34,6 +34,8 @@ pub(crate) mod frame;
 mod link;
 #[cfg(all(kelix_loom, test))]
 mod model;
+#[cfg(target_os = "linux")]
+mod nearness;
 // Some of what these hold is the agent's.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) mod stream;
@@ -54,7 +56,7 @@ pub const ASK_TERM: u16 = 24;
 pub const TERM: u16 = 25;
 
 #[cfg(target_os = "linux")]
-pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
+pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event, StepIn};
 pub use endpoint::{Greeting, TcpEndpoint};
 #[cfg(target_os = "linux")]
 pub use feed::{FeedFrame, FeedLink};

@@ -1,50 +1,26 @@
-//! Threads of a server that come to the core of whoever asks them.
+//! The agent's way to the core of a client.
 //!
 //! Where others compute on all cores, the system leaves each thread where it is, and an exchange between two
 //! cores takes several times as long as on one: on one core a thread that wakes another goes to sleep right
-//! away, and hands over what is in the caches. So a thread whose requests all come from one other core goes
-//! there.
+//! away, and hands over what is in the caches.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-/// Requests in a row from one core before a thread goes there.
-const TIMES: u32 = 16;
 /// Between two times that a thread goes. The system moves threads a few times in as long.
 const BETWEEN_NS: u64 = 5_000_000;
 
-/// Where the requests of a thread come from. It belongs to the thread.
+/// When a thread last went somewhere. It belongs to the thread.
 #[derive(Debug, Default)]
 pub struct Nearness {
-    core: usize,
-    times: u32,
     went_ns: u64,
 }
 
 impl Nearness {
-    /// Notes that a request came from a core, and goes there if it is time to.
-    pub fn note(&mut self, core: usize) {
-        let own = sched_getcpu();
-        if self.is_time_to_go(core, own, crate::now_ns) {
-            go_to(core);
-        }
-    }
-
-    /// Goes to a core from where many requests came, unless it went somewhere just now.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn go(&mut self, core: usize) {
+    /// Goes to a core, unless it went somewhere just now.
+    pub fn go(&mut self, core: usize) {
         if core != sched_getcpu() && self.may_go(crate::now_ns()) {
             go_to(core);
         }
-    }
-
-    fn is_time_to_go(&mut self, core: usize, own: usize, now_ns: impl FnOnce() -> u64) -> bool {
-        self.times = if core == self.core { self.times + 1 } else { 1 };
-        self.core = core;
-        if core == own || self.times < TIMES {
-            return false;
-        }
-        self.times = 0;
-        self.may_go(now_ns())
     }
 
     fn may_go(&mut self, now_ns: u64) -> bool {
@@ -74,16 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_asked_from_one_core_goes_there_and_not_too_often() {
+    fn a_thread_that_was_moved_away_stays_for_a_while() {
         let mut nearness = Nearness::default();
-        let mut ask = |core, own, now_ns| nearness.is_time_to_go(core, own, || now_ns);
-        // From two cores in turn nobody goes anywhere.
-        assert!((0..1000).all(|request| !ask(request % 2, 0, BETWEEN_NS)));
-        assert_eq!((0..TIMES).filter(|_| ask(3, 0, 5 * BETWEEN_NS)).count(), 1);
-        assert!((0..1000).all(|_| !ask(3, 3, 5 * BETWEEN_NS)));
-        // Moved away by the system it stays for a while.
-        assert!((0..1000).all(|_| !ask(3, 0, 6 * BETWEEN_NS - 1)));
-        assert_eq!((0..TIMES).filter(|_| ask(3, 0, 6 * BETWEEN_NS)).count(), 1);
+        assert!(nearness.may_go(5 * BETWEEN_NS) && !nearness.may_go(5 * BETWEEN_NS));
+        assert!(!nearness.may_go(6 * BETWEEN_NS - 1) && nearness.may_go(6 * BETWEEN_NS));
     }
 
     #[test]
