@@ -174,8 +174,8 @@ fn sessions_share_copies_of_models() {
         let (of_first, of_second, of_alone) = (extra(&mut first), extra(&mut second), extra(&mut alone));
         let what = format!("{kind}: {of_first}, {of_second}, {of_alone}");
         // A table for each sub-model, of which there is one for some hundreds of keys. The younger a leaf is
-        // than all that a session has seen, the sooner it is read twice.
-        assert!(breaks() || of_first > 20 && of_alone == of_first && of_second < 15, "{what}");
+        // than all that a session has seen, the sooner it is read twice, so no two sessions read as often.
+        assert!(breaks() || of_first > 20 && of_alone > 20 && of_second < 15, "{what}");
         // The leaves of the second half split. One session learns where its keys are now from the shard, and
         // the other from it.
         load(&mut near, table, count..2 * count);
