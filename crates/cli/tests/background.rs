@@ -2,12 +2,13 @@
 
 mod harness;
 
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use harness::{Done, Place, wait_until};
+use harness::{Done, Place, Running, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server in the background, by its process, which ends with the test.
@@ -82,29 +83,35 @@ fn a_server_that_cannot_start_says_why_and_nothing_is_left() {
     let error = failed.error(failed.code);
     assert!(failed.code != 0 && error["context"].as_str().unwrap().contains("203.0.113.1:1"), "{failed:?}");
     assert!(processes(place.path()).is_empty());
-    // Killed before it serves: here it waits for a server that stands still.
-    let first = place.serve(&[]);
-    first.stand_still();
-    let mut waiting = place.kelix_to(Stdio::null(), &with(&["--take-over"]));
-    let successor = wait_until("the process that is to serve", || {
-        processes(place.path()).into_iter().find(|pid| ![first.pid(), waiting.pid()].contains(pid))
-    });
-    kill_process(Pid::from_raw(successor as i32).unwrap(), Signal::KILL).expect("it runs");
+}
+
+/// A server that waits for a primary which never says anything, so that nobody can connect; and the address of that one.
+fn waiting(place: &Place) -> (Running, TcpListener, TcpStream) {
+    let primary = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = primary.local_addr().expect("an address").to_string();
+    let waiting = place.kelix_to(Stdio::null(), &with(&["--mirror-of", &address]));
+    let (connection, _) = primary.accept().expect("whoever wants to follow");
+    (waiting, primary, connection)
+}
+
+#[test]
+fn a_server_that_is_killed_before_it_serves_is_an_error() {
+    let place = Place::new();
+    let (mut waiting, _primary, _connection) = waiting(&place);
+    let server = processes(place.path()).into_iter().find(|pid| *pid != waiting.pid());
+    let server = Pid::from_raw(server.expect("the process that is to serve") as i32);
+    kill_process(server.expect("its number"), Signal::KILL).expect("it runs");
     assert_eq!(waiting.end(), Some(5));
+    assert!(processes(place.path()).is_empty());
 }
 
 #[test]
 fn told_to_end_while_it_waits_it_leaves_no_server() {
     let place = Place::new();
-    let first = place.serve(&[]);
-    first.stand_still();
-    let mut waiting = place.kelix_to(Stdio::null(), &with(&["--take-over"]));
-    wait_until("the process that is to serve", || (processes(place.path()).len() == 3).then_some(()));
+    let (mut waiting, _primary, _connection) = waiting(&place);
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.end(), Some(5));
-    assert_eq!(processes(place.path()), [first.pid()]);
-    first.signal(Signal::CONT);
-    place.kelix(&["put", "t", "k", "v"]).ok();
+    assert!(processes(place.path()).is_empty());
 }
 
 /// The next message of a socket that does not only say that the server is alive.
