@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use kelix::{Path, Session};
 use kelix_tests::process::{ServerProcess, ServerProgram};
 use kelix_tests::{RunDir, asked_sum, until, watchdog};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 fn serve(run: &RunDir, shards: usize, memory_bytes: u64) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
@@ -26,6 +28,22 @@ fn shards_ran(server: &ServerProcess) -> (u64, u64) {
     times.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
 }
 
+/// Has this thread and the server's stay on one core: the agent is beside its client then, wherever the system would put
+/// both.
+fn stay_on_one_core(server: &ServerProcess) {
+    let allowed = sched_getaffinity(None).expect("its cores");
+    let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).expect("a core");
+    let mut one = CpuSet::new();
+    one.set(core);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.pid())).expect("its threads");
+    let tasks = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+    // One that has ended since needs no core.
+    for task in tasks {
+        let _ = sched_setaffinity(Pid::from_raw(task), &one);
+    }
+    sched_setaffinity(None, &one).expect("a core of its own");
+}
+
 /// Puts items of one's own one after the other, with nothing else under way, and gets each.
 fn round(session: &mut Session, own: &str, count: u64) {
     let table = session.create_table("t").expect("a table");
@@ -43,6 +61,7 @@ fn the_thread_of_a_shard_sleeps_while_one_client_asks_over_tcp() {
     let run = RunDir::new();
     let server = serve(&run, 1, 256 << 20);
     let mut session = server.tcp_session_by(Path::Auto);
+    stay_on_one_core(&server);
     let mut rounds = 0;
     until("a round that the thread has nothing to do with", || {
         let before = shards_ran(&server).0;
