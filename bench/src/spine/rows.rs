@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kelix::{Path, SessionOptions, Values};
+use kelix::{Path, Session, SessionOptions, Table, Values};
 
 use super::plain::PlainTable;
 use kelix_server::ServerConfig;
@@ -28,6 +28,23 @@ pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String>
         note: format!("used segment bytes after load; {} index splits", shard["index_splits"]),
         ..told("item_bytes", "memory an item beyond its key and value", "bytes", bytes, Some(32.0))
     })
+}
+
+/// Gets the next 256 of these records, again and again from the first on, and returns how many.
+#[inline(always)]
+fn get_block(
+    session: &mut Session,
+    table: Table,
+    (wanted, next): (&[u64], &mut usize),
+    buffer: &mut [u8; 32],
+) -> u64 {
+    for _ in 0..256 {
+        let record = wanted[*next % wanted.len()];
+        *next += 1;
+        session.get_into(table, &key_of(record), buffer).expect("a get").expect("present");
+        verify(buffer, record);
+    }
+    256
 }
 
 /// One-sided gets against plain loops.
@@ -78,15 +95,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
     let (mut ours_next, mut other_next) = (0, 1 << 19);
     let independent = compare(
         rounds,
-        &mut || {
-            for _ in 0..256 {
-                let record = wanted[ours_next % wanted.len()];
-                ours_next += 1;
-                session.get_into(table, &key_of(record), &mut ours_buffer).expect("a get").expect("present");
-                verify(&ours_buffer, record);
-            }
-            256
-        },
+        &mut || get_block(session, table, (&wanted, &mut ours_next), &mut ours_buffer),
         &mut || {
             for _ in 0..256 {
                 let record = wanted[other_next % wanted.len()];
@@ -121,16 +130,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
             }
             256
         },
-        &mut || {
-            let mut session = shared.borrow_mut();
-            for _ in 0..256 {
-                let record = wanted[ours_next % wanted.len()];
-                ours_next += 1;
-                session.get_into(table, &key_of(record), &mut ours_buffer).expect("a get").expect("present");
-                verify(&ours_buffer, record);
-            }
-            256
-        },
+        &mut || get_block(&mut shared.borrow_mut(), table, (&wanted, &mut ours_next), &mut ours_buffer),
     );
     let asked = session.cost().fallbacks - before.fallbacks;
     let looks = miss_next.max(1) as f64;

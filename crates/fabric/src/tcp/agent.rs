@@ -43,8 +43,8 @@ const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
 const WATCHED: u64 = u64::MAX - 2;
 
-/// Has a shard do what has arrived for it, in the place of its thread. `false`: the thread is to do so, since it
-/// does not sleep, or is to wake for something else.
+/// Has a shard do what has arrived for it, in the place of its thread. `false`: the thread is to do so, since
+/// it does not sleep, or is to wake for something else.
 pub type StepIn = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// What the agent reads and writes for one shard.
@@ -96,8 +96,9 @@ impl Shard {
         (self.direct.map, self.version) = (Arc::default(), None);
     }
 
-    /// Wakes its thread if something was written for it, or does what that would do if it sleeps and the agent
-    /// `steps_in`. Whether an answer of the thread's may be expected. SYNC: as in `LocalEndpoint::wake`.
+    /// Wakes its thread if something was written for it, or does what that would do if it sleeps and the
+    /// agent `steps_in`. Whether an answer of the thread's may be expected. SYNC: as in
+    /// `LocalEndpoint::wake`.
     fn wake(&mut self, steps_in: bool) -> bool {
         let written = std::mem::take(&mut self.written);
         if written {
@@ -430,6 +431,7 @@ impl Agent {
             self.touched = touched;
         }
         let steps_in = self.steps_in();
+        self.bell.tell_steps_in(steps_in);
         for shard in &mut self.shards {
             if shard.wake(steps_in) {
                 self.asked = Some(shard.memory.header.words().load(header_word::CORE));
@@ -516,14 +518,13 @@ impl Agent {
     }
 
     /// Whether to step in for the threads of shards that sleep. Where one client asks for one thing after the
-    /// other, a thread that is woken for it only makes it wait; and where others compute, each switch of threads
-    /// takes a core from them. Several clients are served sooner by several threads.
+    /// other, a thread that is woken for it only makes it wait; and where others compute, each switch of
+    /// threads takes a core from them. Several clients are served sooner by several threads.
     fn steps_in(&self) -> bool {
         self.alone.is_beside() || self.contention.is_contended_now()
     }
 
-    /// Goes to the core of a client that is alone in asking for something, and tells shards whether to step in
-    /// for them.
+    /// Goes to the core of a client that is alone in asking for something.
     fn note_served(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         let frames = std::mem::take(&mut connection.frames);
@@ -531,7 +532,6 @@ impl Agent {
             let core = || if connection.is_near { connection.stream.core() } else { None };
             let is_contended = self.contention.is_contended_now();
             self.alone.note(slot, frames, is_contended, core);
-            self.bell.tell_steps_in(self.steps_in());
         }
     }
 
