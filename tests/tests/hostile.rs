@@ -92,8 +92,8 @@ fn half_a_greeting_and_then_silence() {
     world.end();
 }
 
-/// A client at rest takes no thread of the server. One that breaks off in the middle of a frame takes one, and
-/// keeps nobody waiting: not who connects, not who has a frame answered, and not who goes.
+/// A client at rest takes no thread of the server. One that breaks off in the middle of a frame takes one,
+/// and keeps nobody waiting: not who connects, not who has a frame answered, and not who goes.
 #[test]
 fn half_a_frame_of_clients_at_rest() {
     let _watchdog = watchdog("half a frame");

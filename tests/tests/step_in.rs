@@ -1,4 +1,5 @@
-//! The agent has a shard do what a client over TCP asks for, in the place of the shard's thread, which sleeps.
+//! The agent has a shard do what a client over TCP asks for, in the place of the shard's thread, which
+//! sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ fn serve(run: &RunDir, shards: usize, memory_bytes: u64) -> ServerProcess {
     ServerProgram { program, directory: run.path(), shards, memory_bytes, take_over: false }.serve()
 }
 
-/// Processor time of the threads of shards, in nanoseconds, and how often they had a core. Asking the server itself
-/// wakes them.
+/// Processor time of the threads of shards, in nanoseconds, and how often they had a core. Asking the server
+/// itself wakes them.
 fn shards_ran(server: &ServerProcess) -> (u64, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.pid())).expect("its threads");
     let times = tasks.filter_map(|task| {
@@ -28,8 +29,8 @@ fn shards_ran(server: &ServerProcess) -> (u64, u64) {
     times.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
 }
 
-/// Has this thread and the server's stay on one core: the agent is beside its client then, wherever the system would put
-/// both.
+/// Has this thread and the server's stay on one core: the agent is beside its client then, wherever the
+/// system would put both.
 fn stay_on_one_core(server: &ServerProcess) {
     let allowed = sched_getaffinity(None).expect("its cores");
     let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).expect("a core");
@@ -101,8 +102,8 @@ fn memory_is_used_again_while_the_agent_steps_in() {
     until("memory that nobody reads", || asked_sum(&client, "memory/quarantined_bytes") == 0);
 }
 
-/// Nobody waits in vain for a thread that falls asleep, wakes or is stepped in for: any request that did would end
-/// with a time-out.
+/// Nobody waits in vain for a thread that falls asleep, wakes or is stepped in for: any request that did
+/// would end with a time-out.
 #[test]
 fn clients_over_tcp_and_in_shared_memory_are_served_beside_each_other() {
     let _watchdog = watchdog("stepping in beside others");

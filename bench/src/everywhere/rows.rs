@@ -99,8 +99,8 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Gets over TCP of records that the session has not met before, so that it knows no pointer: by a FIND, beside
-/// a bucket and an item that are READ.
+/// Gets over TCP of records that the session has not met before, so that it knows no pointer: by a FIND,
+/// beside a bucket and an item that are READ.
 fn unknown(store: &Store) -> Result<Row, String> {
     let [mut found, mut read] =
         [Path::Auto, Path::Index].map(|path| session(store, path).map(|of| (of, 0, 0)));

@@ -102,7 +102,8 @@ fn scan(reader: &mut Reader, rows: &mut Rows, wanted: &[u64]) -> Result<(), Stri
     Ok(())
 }
 
-/// Scans of 1,000 keys of the table, whose leaves the shard has laid out, beside one whose keys came in order.
+/// Scans of 1,000 keys of the table, whose leaves the shard has laid out, beside one whose keys came in
+/// order.
 fn laid_out(size: &Size, ours: &mut Reader, numbers: &[u64]) -> Result<Row, String> {
     // Another number of keys is another name.
     let mut tree = Tree::start(TableKind::Inline, size.records + 1)?;

@@ -2,8 +2,8 @@
 //! after the other.
 //!
 //! How many keys fit is each cache's own matter: a cache is filled with more than it takes, what it holds is
-//! counted, and twice as many keys are then got and put, all alike. So half of the gets miss everywhere. A put
-//! that memcached refuses, although something could be evicted, is told.
+//! counted, and twice as many keys are then got and put, all alike. So half of the gets miss everywhere. A
+//! put that memcached refuses, although something could be evicted, is told.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! `kelix serve --background`: a server in a process of its own, which is waited for until clients can connect.
+//! `kelix serve --background`: a server in a process of its own, which is waited for until clients can
+//! connect.
 
 use std::io::{BufRead, BufReader, Error, Write};
 use std::os::unix::process::CommandExt;
@@ -13,9 +14,9 @@ use crate::{Exit, Failure};
 /// The option, which the process that serves is not given.
 const OPTION: &str = "--background";
 
-/// Starts `kelix serve` with the options of this process, and returns once clients can connect. A server that does
-/// not start says why itself, on the same standard error, and this process ends with its exit code. Whoever is
-/// told to end meanwhile leaves no server behind.
+/// Starts `kelix serve` with the options of this process, and returns once clients can connect. A server that
+/// does not start says why itself, on the same standard error, and this process ends with its exit code.
+/// Whoever is told to end meanwhile leaves no server behind.
 pub(crate) fn begin() -> Result<(), Failure> {
     let cannot = |error: Error| Failure::io("serve", "cannot start a server in the background", &error);
     let mut signals = watch_signals("serve", &[])?;

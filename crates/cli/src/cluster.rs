@@ -271,8 +271,8 @@ impl Place {
         view.members.iter().rev().find(|member| member.node == node).map(|member| (member.pid, member.boot))
     }
 
-    /// The process of a node, as [`Place::living`] says. A node that is about to begin anew is waited for until
-    /// then.
+    /// The process of a node, as [`Place::living`] says. A node that is about to begin anew is waited for
+    /// until then.
     fn living_soon(&self, node: &str, until: Instant) -> Option<(u32, u64)> {
         while self.living(node).is_none() && self.directory.begins_anew(node) && Instant::now() < until {
             std::thread::sleep(LOOK_EACH);

@@ -17,8 +17,8 @@ use tracing::warn;
 /// How long a manager may leave its socket full.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a manager may have set as the time after which a process that does not say that it is alive is dead, if it
-/// has told that to another process only.
+/// What a manager may have set as the time after which a process that does not say that it is alive is dead,
+/// if it has told that to another process only.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// Whoever started this process and wants to know how it goes.
@@ -29,8 +29,8 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// The one that the environment names, if it names one. `takes_over`: what it says of its watchdog it may have
-    /// said to the server before only, whose place this one takes.
+    /// The one that the environment names, if it names one. `takes_over`: what it says of its watchdog it may
+    /// have said to the server before only, whose place this one takes.
     pub fn of_environment(takes_over: bool) -> Manager {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let socket = variable("NOTIFY_SOCKET").and_then(|name| {
@@ -55,8 +55,8 @@ impl Manager {
         self.tell(&format!("STOPPING=1\nSTATUS={}", one_line(status)));
     }
 
-    /// Another process of the same service has taken over what this one did, which ends. A manager that does not
-    /// know that process heeds nothing of this.
+    /// Another process of the same service has taken over what this one did, which ends. A manager that does
+    /// not know that process heeds nothing of this.
     pub fn succeeded(&self, successor: u32) {
         self.tell(&format!("MAINPID={successor}"));
     }

@@ -71,9 +71,9 @@ pub(crate) struct ServeArgs {
     /// Ordered and loaded tables stay
     #[arg(long)]
     cache: bool,
-    /// Whether memory is in pages of 2 MiB, in which ten million records are read and written 1.2 to 1.5 times
-    /// as fast: where the host has reserved some (vm.nr_hugepages) or grants them (auto); or the server does
-    /// not start (require); or not (off). docs/operations.md says how a host or a container has them
+    /// Whether memory is in pages of 2 MiB, in which ten million records are read and written 1.2 to 1.5
+    /// times as fast: where the host has reserved some (vm.nr_hugepages) or grants them (auto); or the server
+    /// does not start (require); or not (off). docs/operations.md says how a host or a container has them
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = HugePagesArgument::Auto)]
     huge_pages: HugePagesArgument,
     /// Do not pin shard threads to cores

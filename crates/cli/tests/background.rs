@@ -85,7 +85,8 @@ fn a_server_that_cannot_start_says_why_and_nothing_is_left() {
     assert!(processes(place.path()).is_empty());
 }
 
-/// A server that waits for a primary which never says anything, so that nobody can connect; and the address of that one.
+/// A server that waits for a primary which never says anything, so that nobody can connect; and the address
+/// of that one.
 fn waiting(place: &Place) -> (Running, TcpListener, TcpStream) {
     let primary = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = primary.local_addr().expect("an address").to_string();
@@ -151,7 +152,7 @@ fn a_reload_takes_over_and_the_manager_hears_of_it() {
     let length = socket.recv(&mut bytes).expect("a message");
     assert_eq!(&bytes[..length], b"WATCHDOG=1");
 
-    // What is refused changes nothing.
+    // A reload that is refused changes nothing.
     let refused = place.kelix_apart(&variables, &with(&["--take-over", "--shards", "2"]));
     assert!(refused.code != 0 && refused.err.contains("shards"), "{refused:?}");
     place.kelix(&["put", "t", "k", "still"]).ok();

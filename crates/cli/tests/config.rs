@@ -175,7 +175,7 @@ fn the_example_has_every_option_and_nothing_wrong() {
     let help = kelix(&[], &["serve", "--help"]);
     let options = help.ok().lines().filter_map(|line| line.trim_start().strip_prefix("--"));
     let options = options.map(|line| line.split([' ', '[']).next().unwrap_or_default());
-    // Those of all commands, and one by which a server starts another process.
+    // Options of all commands, and the one by which a server starts another process.
     let not_set = [
         "background",
         "server",

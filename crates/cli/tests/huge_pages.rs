@@ -1,6 +1,6 @@
-//! Servers whose memory is in pages of 2 MiB: in such as the host has reserved, of which there may be too few,
-//! and in such as the system grants. Each test sets how many there are, so they are run by
-//! `make test-huge-pages`, as root, and one after the other.
+//! Servers whose memory is in pages of 2 MiB: in such as the host has reserved, of which there may be too
+//! few, and in such as the system grants. Each test sets how many there are, so they are run by `make
+//! test-huge-pages`, as root, and one after the other.
 
 mod harness;
 
@@ -36,7 +36,7 @@ impl Setting {
     /// So many pages reserved.
     fn reserve(pages: u64) -> Setting {
         let setting = Setting::set(RESERVED, &pages.to_string());
-        // What is in the way is moved, and the system reserves as many as it finds then.
+        // Pages in the way are moved, and the system reserves as many as it finds then.
         wait_until("the host has memory in pieces of 2 MiB", || {
             std::fs::write("/proc/sys/vm/compact_memory", "1").expect("root may say so");
             std::fs::write(RESERVED, pages.to_string()).expect("root may set it");

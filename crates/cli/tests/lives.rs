@@ -285,7 +285,7 @@ fn a_running_server_hands_over() {
     assert_eq!(files(&directory).len(), 2);
     let mut third = place.serve(&options);
     assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "behind\n");
-    // Whoever wants to begin empty does.
+    // A server that is to begin empty does.
     let _fourth = place.serve(&[&options[..], &["--take-over", "--fresh"]].concat());
     assert_eq!(third.end().0, Some(3));
     place.kelix(&["get", "t", "k"]).failed(1, &["no table \"t\""]);

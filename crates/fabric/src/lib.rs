@@ -527,7 +527,7 @@ mod tests {
         assert_eq!((&out[..2], out[2 + 2]), (&[1, 2][..], 77), "behind what was there");
     }
 
-    /// That there is none is stamped likewise, and comes with the generations as they were behind the look.
+    /// Absence is stamped as an item is, and comes with the generations as they were behind the look.
     #[test]
     fn absence_is_stamped_as_a_find_is() {
         fn nothing(map: &MemoryMap, _: KeyHash, _: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {

@@ -172,8 +172,8 @@ pub fn resident_bytes(pid: u32) -> u64 {
     status_number(pid, "VmRSS").unwrap_or(0) * 1024
 }
 
-/// A number of the system's status of a process: memory in KiB, or a count. `None`: there is no such process or
-/// number.
+/// A number of the system's status of a process: memory in KiB, or a count. `None`: there is no such process
+/// or number.
 pub fn status_number(pid: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

@@ -25,9 +25,9 @@ const HUGE: Controller =
 /// More than any memory, and less than the limit that version 1 of control groups tells where there is none.
 const UNKNOWN_BYTES: u64 = 1 << 62;
 
-/// Chooses the pages of all memory that this process shares with its clients from now on, of which there may be
-/// so much, if that is known: `Off`, `Reserved` or `Required`. An error: they are required, and the host has too
-/// few.
+/// Chooses the pages of all memory that this process shares with its clients from now on, of which there may
+/// be so much, if that is known: `Off`, `Reserved` or `Required`. An error: they are required, and the host
+/// has too few.
 pub fn choose_huge_pages(wanted: HugePages, memory_bytes: Option<u64>) -> Result<()> {
     let limit = limit_of_groups(Path::new("/proc/self"), &HUGE).unwrap_or(u64::MAX);
     let in_pages = |bytes: u64| bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).unwrap_or(u64::MAX);

@@ -1,5 +1,5 @@
-//! What the shard does without being asked: the epoch, expiry, leaves in order, emptying sparse segments. Writes
-//! that wait for memory have a file of their own, `waiting`.
+//! What the shard does without being asked: the epoch, expiry, leaves in order, emptying sparse segments.
+//! Writes that wait for memory have a file of their own, `waiting`.
 
 use kelix_fabric::{Clock, Mailbox};
 use kelix_types::limits::EPOCH_NS;
@@ -82,8 +82,8 @@ impl Shard {
         due
     }
 
-    /// Lays some leaves of an ordered table out in the order of their keys, while there is memory to spare: in
-    /// a cache there is none. Returns when the next ones follow.
+    /// Lays some leaves of an ordered table out in the order of their keys, while there is memory to spare:
+    /// in a cache there is none. Returns when the next ones follow.
     fn lay_out(&mut self, now: Now) -> Option<u64> {
         let store = &mut self.store;
         if store.cache.is_some() || !store.index.wants_order() {

@@ -17,8 +17,8 @@ pub(crate) enum Section {
     Client,
 }
 
-/// Options that are only said: those of all commands that are not about where the server is and who is trusted, and
-/// the one by which a server starts another process, which is to begin with the same options.
+/// Options that are only said: those of all commands that are not about where the server is and who is
+/// trusted, and the one by which a server starts another process, which is to begin with the same options.
 const NOT_SET: [&str; 3] = ["config", "json", "background"];
 
 /// Options of all commands that a server takes, too.

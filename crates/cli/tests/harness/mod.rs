@@ -67,8 +67,8 @@ impl Place {
         finish(self.command(args).spawn().expect("the program starts"))
     }
 
-    /// Runs a command to its end with these variables beside its own, while what it leaves running may say more on
-    /// standard error.
+    /// Runs a command to its end with these variables beside its own, while what it leaves running may say
+    /// more on standard error.
     pub fn kelix_apart(&self, variables: &[(&str, &str)], args: &[&str]) -> Done {
         let said = tempfile::NamedTempFile::new_in(self.path()).expect("a file");
         let mut command = self.command(args);

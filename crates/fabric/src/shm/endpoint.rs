@@ -170,8 +170,8 @@ impl LocalEndpoint {
         own
     }
 
-    /// Whether the agent does what arrives over TCP itself while this side sleeps, if something was last sent by
-    /// it.
+    /// Whether the agent does what arrives over TCP itself while this side sleeps, if something was last sent
+    /// by it.
     pub fn agent_steps_in(&self) -> bool {
         match self.peers.get(self.last.0 as usize) {
             Some(Some(Peer { way: Way::Agent(link), .. })) => link.agent_steps_in(),
@@ -190,9 +190,9 @@ impl LocalEndpoint {
 const NAP_NS: u64 = 200_000;
 
 impl LocalEndpoint {
-    /// For how long to sleep at once, of a sleep that is to be over then: what is on its way over verbs wants to
-    /// be looked after. What to sleep on, too, since others may have this side meanwhile; [`LocalEndpoint::wakes`]
-    /// follows.
+    /// For how long to sleep at once, of a sleep that is to be over then: what is on its way over verbs wants
+    /// to be looked after. What to sleep on, too, since others may have this side meanwhile;
+    /// [`LocalEndpoint::wakes`] follows.
     pub fn nap(&mut self, left_ns: Option<u64>) -> (Option<u64>, Sleeper) {
         self.maintain();
         let nap_ns = if self.is_tending() {

@@ -177,8 +177,8 @@ impl Memfd {
         let fd = memfd_create(name, flags)?;
         ftruncate(&fd, bytes)?;
         if is_reserved {
-            // The mapping below reserves all pages. Where a control group may have none, though, the first store
-            // would kill the process: this asks for one.
+            // The mapping below reserves all pages. Where a control group may have none, though, the first
+            // store would kill the process: this asks for one.
             fallocate(&fd, FallocateFlags::empty(), 0, HUGE_PAGE_BYTES)?;
         }
         let span = map(fd.as_fd(), bytes, true)?;

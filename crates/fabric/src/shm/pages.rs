@@ -1,10 +1,10 @@
-//! Pages of 2 MiB for the memory of images, which the processor finds in a small part of the time that it takes
-//! to find one of 4 KiB.
+//! Pages of 2 MiB for the memory of images, which the processor finds in a small part of the time that it
+//! takes to find one of 4 KiB.
 //!
-//! A host has them in two ways. Some are *reserved* (`vm.nr_hugepages`): nobody else gets these, and memory in
-//! them cannot be taken away. Else the system *grants* some where memory is free in pieces that large, if
-//! `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says so, which it does nowhere by itself. Where a host has
-//! none of 2 MiB, as with larger pages on aarch64, nobody gets any.
+//! A host has them in two ways. Some are *reserved* (`vm.nr_hugepages`): nobody else gets these, and memory
+//! in them cannot be taken away. Else the system *grants* some where memory is free in pieces that large, if
+//! `/sys/kernel/mm/transparent_hugepage/shmem_enabled` says so, which it does nowhere by itself. Where a host
+//! has none of 2 MiB, as with larger pages on aarch64, nobody gets any.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -80,9 +80,9 @@ pub fn page_bytes() -> u64 {
     if is_huge { HUGE_PAGE_BYTES } else { rustix::param::page_size() as u64 }
 }
 
-/// Takes the reserved pages of a file, all of them, beside whoever uses it already. Else the first store to each
-/// would wait for 2 MiB to be cleared; and a reader whose control group may have no huge pages would be killed
-/// if it looked at one that nobody has stored to.
+/// Takes the reserved pages of a file, all of them, beside whoever uses it already. Else the first store to
+/// each would wait for 2 MiB to be cleared; and a reader whose control group may have no huge pages would be
+/// killed if it looked at one that nobody has stored to.
 pub(super) fn take_reserved(file: BorrowedFd<'_>, bytes: u64) {
     let Ok(file) = file.try_clone_to_owned() else { return };
     let take = move || {

@@ -200,11 +200,11 @@ impl TcpEndpoint {
             self.tags.resize(tag + 1, None);
         }
         if let Some(old) = self.tags[tag].take() {
-            // Its reader has given it up.
+            // The slot's reader has given it up.
             if self.slots[old].is_answered() {
                 self.free_slot(old);
             } else {
-                // What is to come for it is not kept.
+                // Words that are still to come are not kept.
                 (self.slots[old].state, self.slots[old].words) = (State::Abandoned, Vec::new());
             }
         }

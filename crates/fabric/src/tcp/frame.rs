@@ -9,8 +9,8 @@ use crate::SET_UP_BYTES_MAX;
 /// Longest READ of one frame; longer ones go in pieces.
 pub(crate) const READ_WORDS_MAX: usize = 8 << 10;
 
-/// Longest item that a FIND is answered with: what a client takes in one piece, and nearly all that an item may
-/// have. A longer one is READ in pieces.
+/// Longest item that a FIND is answered with: what a client takes in one piece, and nearly all that an item
+/// may have. A longer one is READ in pieces.
 pub(crate) const FOUND_WORDS_MAX: usize = SET_UP_BYTES_MAX / 8 - 2;
 
 /// Words of one frame of a feed at most.
@@ -46,8 +46,8 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub kind: Kind,
-    /// READ, FIND, WRITE and FEED: the shard. SAMPLED, FOUND and ABSENT: how many epochs passed meanwhile, 255 for
-    /// more.
+    /// READ, FIND, WRITE and FEED: the shard. SAMPLED, FOUND and ABSENT: how many epochs passed meanwhile,
+    /// 255 for more.
     pub small: u8,
     /// READ, SAMPLED, OUTSIDE, FIND, FOUND and ABSENT: the tag. WRITE: the first word. CONTROL: the set-up
     /// frame's kind. FEED: what the words are.

@@ -85,7 +85,8 @@ impl AgentBell {
         &self.rung[..connections.div_ceil(64)]
     }
 
-    /// Tells the threads of shards whether the agent steps in for them. They have to know in time, not at once.
+    /// Tells the threads of shards whether the agent steps in for them. They have to know in time, not at
+    /// once.
     pub(super) fn tell_steps_in(&self, steps_in: bool) {
         if self.steps_in.load(Ordering::Relaxed) != steps_in {
             self.steps_in.store(steps_in, Ordering::Relaxed);

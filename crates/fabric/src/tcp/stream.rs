@@ -99,7 +99,7 @@ impl Stream {
         Stream::of_socket(socket, tls, longest)
     }
 
-    /// The same over a socket between two processes of this host, which `socket` is the handle of: the
+    /// A stream over a socket between two processes of this host, which `socket` is the handle of: the
     /// library's type is that of its calls, and all calls made here are those of any stream socket.
     #[cfg(target_os = "linux")]
     pub fn local(socket: std::os::unix::net::UnixStream, longest: usize) -> std::io::Result<Stream> {

@@ -261,8 +261,8 @@ mod tests {
         }
         assert!(leaves[100..].iter().all(|place| slab_of(*place).1 % GAP_EVERY == 0), "{leaves:?}");
         audit(&image, &leaves);
-        // One that has no gap near comes behind those in order, and leaves the gaps of others alone, as long as
-        // these are few.
+        // One that has no gap near comes behind those in order, and leaves the gaps of others alone, as long
+        // as these are few.
         leaves.extend((0..250).map(|_| image.allocate_in_order().unwrap()));
         for _ in 0..150 {
             let alone = image.allocate_leaf(Place(0)).unwrap();
@@ -296,8 +296,8 @@ mod tests {
         audit(&image, &[]);
     }
 
-    /// Neither gaps nor empty slabs of a segment that is emptied are given out, and when it is gone nothing of
-    /// it is left.
+    /// Neither gaps nor empty slabs of a segment that is emptied are given out, and when it is gone nothing
+    /// of it is left.
     #[test]
     fn what_is_free_in_a_segment_that_is_emptied_is_not_given_out() {
         for retires in [false, true] {

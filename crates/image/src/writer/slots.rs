@@ -45,8 +45,8 @@ impl Image {
         Ok(Location::new(self.allocate(Kind::item(class))?, class))
     }
 
-    /// A slot of a kind other than leaves. Its words may hold anything a dead object left, but its guardian is
-    /// not live.
+    /// A slot of a kind other than leaves. Its words may hold anything a dead object left, but its guardian
+    /// is not live.
     #[inline]
     pub fn allocate(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
         debug_assert!(kind != Kind::LEAF);

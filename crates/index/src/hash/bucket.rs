@@ -9,9 +9,9 @@
 //!
 //! `suffix` and `depth` say which hashes the bucket serves, so that a reader with an old directory notices;
 //! `away` counts the keys of this bucket that stand in their alternate bucket; `alt` marks such a slot.
-//! `moves` is another number whenever a key of this bucket has moved between the two, and 0 while slots of the
-//! subtable are stored in an order in which a key may be missing for a moment, and in what an earlier build
-//! has stored: see [`names_none`](super::names_none).
+//! `moves` is another number whenever a key of this bucket has moved between the two, and 0 while slots of
+//! the subtable are stored in an order in which a key may be missing for a moment, and in what an earlier
+//! build has stored: see [`names_none`](super::names_none).
 
 use kelix_image::Kind;
 use kelix_image::words::{Words, match_upper_halves};

@@ -15,8 +15,8 @@
 //!
 //! Readers need no lock: each slot is one word. A reader that holds an old directory, or falls between two
 //! words of a split, may miss a key that is there; it then asks the shard, unless the headers of the key's
-//! buckets prove it absent ([`names_none`]). It never finds one that is not: a found item is proven by its own
-//! guardian, table and key. See docs/read-rule.md.
+//! buckets prove it absent ([`names_none`]). It never finds one that is not: a found item is proven by its
+//! own guardian, table and key. See docs/read-rule.md.
 
 mod absence;
 mod bucket;

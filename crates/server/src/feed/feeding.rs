@@ -52,8 +52,8 @@ const NAP_OF_NEAR: Duration = Duration::from_millis(3);
 const NAP_OF_REPLICA: Duration = Duration::from_millis(50);
 /// How long the thread looks for what comes next without sleep, where writes wait for the replica.
 const LOOKS_ON: Duration = Duration::from_micros(50);
-/// How long a replica that is sent its records may wait for a cut, for which it would be woken otherwise while
-/// who writes waits for that processor.
+/// How long a replica that is sent its records may wait for a cut, for which it would be woken otherwise
+/// while who writes waits for that processor.
 const CUT_DELAY: Duration = Duration::from_millis(1);
 /// Words of memory in one frame, and frames between two looks at the streams.
 const PIECE_WORDS: usize = FEED_WORDS_MAX - 1;
@@ -239,8 +239,8 @@ impl Feeding<'_> {
             if left != Left::Nothing {
                 worked = Instant::now();
             }
-            // Writes wait for what comes next, and a thread that sleeps takes as long to be woken as the answer
-            // is on its way.
+            // Writes wait for what comes next, and a thread that sleeps takes as long to be woken as the
+            // answer is on its way.
             let is_waited_for = self.placing.as_ref().is_some_and(|placing| !placing.is_near());
             if is_waited_for && worked.elapsed() < LOOKS_ON && !contention.is_contended_now() {
                 contention.yield_now();

@@ -67,8 +67,8 @@ fn send(stream: &UnixStream, frame: &Frame, descriptors: &[BorrowedFd<'_>]) -> R
     send_frame(stream, kind, &bytes, descriptors)
 }
 
-/// Serves a connection of this server's successor, a process: the one by which that is to have it stand still,
-/// or one for each namespace, which becomes a feed.
+/// Serves a connection of this server's successor, a process: the one by which that is to have it stand
+/// still, or one for each namespace, which becomes a feed.
 pub(crate) fn serve(
     shared: &Arc<Shared>,
     namespace: &Arc<Namespace>,

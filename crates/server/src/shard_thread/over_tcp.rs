@@ -1,10 +1,10 @@
 //! What the thread leaves to the agent, which asks it for what clients over TCP want.
 //!
-//! A thread that is woken for a request takes its time to wake, and then wakes the agent to send the answer: two
-//! switches of threads, which take longer than the request. So where the agent serves one client that asks for
-//! one thing after the other, or where others compute, it steps in: it has the shard do what has arrived itself,
-//! while the thread sleeps. The thread sleeps at once then if what it was asked for was all over TCP. A client in
-//! shared memory wakes it, and ends that for a while.
+//! A thread that is woken for a request takes its time to wake, and then wakes the agent to send the answer:
+//! two switches of threads, which take longer than the request. So where the agent serves one client that
+//! asks for one thing after the other, or where others compute, it steps in: it has the shard do what has
+//! arrived itself, while the thread sleeps. The thread sleeps at once then if what it was asked for was all
+//! over TCP. A client in shared memory wakes it, and ends that for a while.
 //!
 //! The shard is its thread's, by a lock that the thread has for as long as it is awake. So nothing is shared
 //! between the two but the moments of falling asleep and of waking.

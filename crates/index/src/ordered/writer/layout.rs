@@ -2,9 +2,9 @@
 //! where there was a slot, and a scan that goes from page to page for each leaf takes twice as long.
 //!
 //! A round goes through the leaves of a table once, a stretch at a time: some that fill a slab. The index of
-//! leaves says where each stands, so no leaf is looked at for that. Where more than an eighth of a stretch are
-//! followed by one that stands elsewhere, all of it moves to slots in order, a few leaves a step. A move is a
-//! rewrite like any other: readers, mirrors and models take it for one.
+//! leaves says where each stands, so no leaf is looked at for that. Where more than an eighth of a stretch
+//! are followed by one that stands elsewhere, all of it moves to slots in order, a few leaves a step. A move
+//! is a rewrite like any other: readers, mirrors and models take it for one.
 //!
 //! 1. A round begins when enough leaves have come to stand elsewhere since the last one began
 //!    ([`OrderedIndex::wants_order`]), so that a table at rest costs nothing.
@@ -20,8 +20,8 @@ use super::{Chain, Leaves, OrderedIndex};
 use crate::learned::Separator;
 use crate::ordered::blocks::Position;
 
-/// Tables with fewer leaves are in a processor's cache in any order. The simulator's are small, and laid out all
-/// the same.
+/// Tables with fewer leaves are in a processor's cache in any order. The simulator's are small, and laid out
+/// all the same.
 const LEAVES_MIN: usize = if cfg!(kelix_sim) { 4 } else { 1024 };
 /// Leaves of a stretch: as many as stand in a slab, but for the gaps.
 const STRETCH: usize = if cfg!(kelix_sim) { 4 } else { 178 };
@@ -122,8 +122,8 @@ impl OrderedIndex {
         moved
     }
 
-    /// The stretch that begins with a leaf: how many leaves it has, how many of these are followed by one that
-    /// stands elsewhere, and the leaf behind it.
+    /// The stretch that begins with a leaf: how many leaves it has, how many of these are followed by one
+    /// that stands elsewhere, and the leaf behind it.
     fn stretch(&self, first: Position) -> (usize, usize, Option<Position>) {
         let (mut leaves, mut scattered, mut here) = (1, 0, first);
         while let Some(next) = self.next(here) {
