@@ -54,6 +54,8 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
             }
         }
         map.words(FOUND, 5).expect("a segment").copy_in(0, &item());
+        // Zeros would be an item: of table 0, with an empty key.
+        map.words(NO_ITEM, 2).expect("a segment").copy_in(0, &[u64::MAX; 2]);
         let waker = Arc::new(WakerHandle::pair().expect("descriptors").0);
         shards.push(AgentShard { header: header_span, segments, waker, step_in: None });
         memory = Some((map, header.epoch()));
@@ -68,6 +70,8 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
 
 /// Where an item stands, in memory that nothing else is in.
 const FOUND: Place = Place(GRANULE_BYTES + 30_000 * 8);
+/// Where words stand that are no item of any key.
+const NO_ITEM: Place = FOUND.plus(64);
 const CLASS: SizeClass = SizeClass(3);
 const TABLE: TableId = TableId(3);
 const KEY: [u8; 8] = *b"8 bytes.";
@@ -81,7 +85,7 @@ fn index(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, Words<'_
     if hash.0 % 4 == 3 {
         return true;
     }
-    let location = Location::new(FOUND.plus(hash.0 % 2 * 64), CLASS);
+    let location = Location::new(if hash.0 % 2 == 0 { FOUND } else { NO_ITEM }, CLASS);
     let taken = take(location, map.words(location.place(), CLASS.words()).expect("a segment"));
     assert!(hash.0 % 2 == 0 || !taken);
     false
