@@ -14,9 +14,9 @@ use kelix_fabric::tcp::{Agent, AgentLimits, AgentShard, ConnectionId, Event, REF
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head};
 use kelix_image::words::Words;
-use kelix_image::{Header, MemoryMap, Span, inline_item};
+use kelix_image::{Finding, Header, MemoryMap, Span, inline_item};
 use kelix_types::limits::{GRANULE_BYTES, KEY_BYTES_MAX};
-use kelix_types::{KeyHash, Location, Place, SizeClass, TableId};
+use kelix_types::{Guardian, KeyHash, Location, Place, SizeClass, TableId};
 use libfuzzer_sys::fuzz_target;
 
 const SHARDS: usize = 2;
@@ -80,15 +80,23 @@ fn item() -> [u64; 5] {
     inline_item(TABLE, KEY, 7)
 }
 
-/// An index that knows one item, by hashes with an even number, and by others what is none; or nothing.
-fn index(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
-    if hash.0 % 4 == 3 {
-        return true;
+/// An index that knows one item, by hashes with an even number, and by others what is none, or what a leaf says;
+/// or nothing.
+fn index(
+    map: &MemoryMap,
+    (hash, _, _): (KeyHash, TableId, &[u8]),
+    take: &mut dyn FnMut(Location, Words<'_>) -> bool,
+) -> Finding {
+    match hash.0 % 16 {
+        3 => return Finding::Leaf(Guardian(3), None),
+        7 => return Finding::Leaf(Guardian(3), Some(hash.0)),
+        11 | 15 => return Finding::Absent,
+        _ => {}
     }
     let location = Location::new(if hash.0 % 2 == 0 { FOUND } else { NO_ITEM }, CLASS);
     let taken = take(location, map.words(location.place(), CLASS.words()).expect("a segment"));
     assert!(hash.0 % 2 == 0 || !taken);
-    false
+    Finding::Nothing
 }
 
 /// What the server does about a frame of the set-up conversation.
@@ -143,6 +151,7 @@ impl Model {
                     }
                 }
                 10 if count == 0 => 2,
+                11 if (1..=2).contains(&count) => 1 + count as usize,
                 _ => return self.ends = true,
             };
             let opened = !self.mailboxes.is_empty();
@@ -159,8 +168,12 @@ impl Model {
                 (1, Some(_)) => self.read(world, name, words[0], count as usize),
                 (8, Some(_)) if words[1] > u64::from(u16::MAX) => self.ends = true,
                 (8, Some(_)) if words[0] % 4 == 3 => {
-                    // The stamp, and no generations that were counted.
-                    let told = [head(10, 0, name, 0), world.epoch, 0];
+                    // The stamp; then what a leaf says, or no generations that were counted.
+                    let told = match words[0] % 16 {
+                        3 => vec![head(11, 0, name, 1), world.epoch, 3],
+                        7 => vec![head(11, 0, name, 2), world.epoch, 3, words[0]],
+                        _ => vec![head(10, 0, name, 0), world.epoch, 0],
+                    };
                     told.into_iter().for_each(|word| self.answers.extend(word.to_le_bytes()));
                 }
                 (8, Some(_)) => {
@@ -268,7 +281,7 @@ fn compose(input: &mut Input<'_>) -> (Vec<u8>, Vec<usize>) {
                 sent.extend_from_slice(if other & 2 == 0 { &KEY } else { input.bytes(8) });
                 sent.resize(begin + usize::from(length).next_multiple_of(8), 0);
             }
-            6 => sent.extend(head(input.u8() % 10, input.u8(), input.u32(), input.u32() >> 8).to_le_bytes()),
+            6 => sent.extend(head(input.u8() % 12, input.u8(), input.u32(), input.u32() >> 8).to_le_bytes()),
             _ => cuts.push(sent.len().saturating_sub(usize::from(what >> 3))),
         }
     }

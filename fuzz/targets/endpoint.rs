@@ -191,6 +191,10 @@ impl World {
                 FindState::Absent(generations, sampled) => {
                     assert!(!self.honest || (sampled.before, generations) == (5, LOCATION));
                 }
+                FindState::Leaf(sampled) => {
+                    let said: [&[u64]; 2] = [&[0], &[0, 1]];
+                    assert!(!self.honest || sampled.before == 5 && said.contains(&&words[..]));
+                }
                 FindState::Nothing => {}
                 FindState::Broken => assert!(!self.honest || self.posted > SESSION_READS_MAX),
             }
@@ -249,12 +253,18 @@ impl World {
         let (tag, count) = self.asked.remove(if what & 1 == 0 { first } else { index });
         let Some(count) = count else {
             let words = u64::from(what >> 2 & 1) * u64::from(what);
-            let is_absent = what & 2 != 0;
-            let (kind, words) = if is_absent { (10, 0) } else { (9, words) };
+            let (kind, words) = match what & 18 {
+                0 => (9, words),
+                16 => (11, 1 + words % 2),
+                _ => (10, 0),
+            };
             let mut bytes = head(kind, what >> 2, tag, words as u32).to_le_bytes().to_vec();
-            if words > 0 || is_absent {
-                [5, LOCATION].into_iter().chain(0..words).for_each(|word| bytes.extend(word.to_le_bytes()));
-            }
+            let before: &[u64] = match kind {
+                9 if words == 0 => &[],
+                11 => &[5],
+                _ => &[5, LOCATION],
+            };
+            before.iter().copied().chain(0..words).for_each(|word| bytes.extend(word.to_le_bytes()));
             return self.send(&bytes);
         };
         if what & 2 != 0 {

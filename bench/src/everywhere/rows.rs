@@ -4,13 +4,14 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use kelix::{
-    Client, ClientTls, Credentials, FabricChoice, Identity, Path, Session, SessionOptions, Table, Values,
+    Client, ClientTls, Credentials, FabricChoice, Identity, Path, Session, SessionOptions, Table, TableKind,
+    Values,
 };
 use kelix_fabric::tcp::ServerTls;
 use kelix_server::ServerConfig;
 
 use super::echo::Echo;
-use crate::store::{Numbers, Store, key_of, memory_for, put_records, verify};
+use crate::store::{Numbers, Store, key_of, memory_for, put_all, put_records, verify};
 use kelix_report::cores::{cores, pin, unpin};
 use kelix_report::interleave::{compare, compared as compared_times, median, take_turns};
 use kelix_report::report::{Row, Sense, as_rate, compared};
@@ -31,10 +32,10 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
 /// Between two records that are got one after the other; a prime, so that all of them come.
 const UNKNOWN_STEP: u64 = 7919;
 
-fn session(store: &Store, path: Path) -> Result<(Session, Table), String> {
+fn session(store: &Store, path: Path, table: &str) -> Result<(Session, Table), String> {
     let options = SessionOptions::default().fabric(FabricChoice::Tcp).path(path);
     let mut session = store.client.session_with(options).map_err(text)?;
-    let table = session.table("records").map_err(text)?;
+    let table = session.table(table).map_err(text)?;
     Ok((session, table))
 }
 
@@ -48,7 +49,7 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
         ("tcp_get_echo", "get by cached pointer over TCP / a bare echo", Path::Pointer, READ_BYTES),
         ("tcp_get_message", "get by message over TCP / a bare echo", Path::Message, MESSAGE_BYTES),
     ] {
-        let (mut session, table) = session(store, path)?;
+        let (mut session, table) = session(store, path, "records")?;
         // An echo is as fast as its placement: on its client's core it waits for no other core to wake, on
         // another one it may be answering while its client still sends. Both are timed first, and none is
         // pinned beside ours, since whoever is moved about between two blocks is slow for a while.
@@ -94,27 +95,39 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
         );
         rows.push(compared(id, name, "ns", 1.3, comparison, &note));
     }
-    rows.push(unknown(store)?);
+    let name = "get of an unknown record over TCP / by READs of a bucket and an item";
+    rows.push(unknown(store, ("tcp_get_unknown", name), ("records", records), key_of)?);
+    let (in_order, count) = ("in order", records / 8);
+    let table = store.session.create_table_of(TableKind::Numbers, in_order).map_err(text)?;
+    let key = u64::to_be_bytes;
+    put_all(&mut store.session, table, (0..count).map(|of| (key(of), store.walk.value_of(of))))?;
+    let name = "get of an unknown record of an ordered table over TCP / by READs of a leaf and an item";
+    rows.push(unknown(store, ("tcp_ordered_unknown", name), (in_order, count), key)?);
     rows.push(pipeline(store, rounds, hot)?);
     Ok(rows)
 }
 
 /// Gets over TCP of records that the session has not met before, so that it knows no pointer: by a FIND,
-/// beside a bucket and an item that are READ.
-fn unknown(store: &Store) -> Result<Row, String> {
+/// beside READs.
+fn unknown<K: AsRef<[u8]>>(
+    store: &Store,
+    (id, name): (&'static str, &'static str),
+    (table, records): (&str, u64),
+    key: impl Fn(u64) -> K,
+) -> Result<Row, String> {
     let [mut found, mut read] =
-        [Path::Auto, Path::Index].map(|path| session(store, path).map(|of| (of, 0, 0)));
+        [Path::Auto, Path::Index].map(|path| session(store, path, table).map(|of| (of, 0, 0)));
     let mut get = |side: usize| {
         let ((session, table), record, gets) = match if side == 0 { &mut found } else { &mut read } {
             Ok(of) => of,
             Err(why) => return Err(why.clone()),
         };
         let mut value = [0; 32];
-        let of = session.get_into(*table, &key_of(*record), &mut value).map_err(text)?;
+        let of = session.get_into(*table, key(*record).as_ref(), &mut value).map_err(text)?;
         (of.map(|(bytes, _)| bytes) == Some(32)).then_some(()).ok_or("a record is missing")?;
         verify(&value, *record);
         // Nobody meets one twice before all of them have had their turn.
-        *record = (*record + UNKNOWN_STEP) % store.records;
+        *record = (*record + UNKNOWN_STEP) % records;
         *gets += 1;
         Ok(1)
     };
@@ -122,8 +135,7 @@ fn unknown(store: &Store) -> Result<Row, String> {
     let ((session, ..), _, gets) = found?;
     let cost = session.cost();
     let note = format!("{gets} gets, {} READs, {} messages; ", cost.reads, cost.messages);
-    let name = "get of an unknown record over TCP / by READs of a bucket and an item";
-    Ok(compared("tcp_get_unknown", name, "ns", 0.7, compared_times(&times[0], &times[1]), &note))
+    Ok(compared(id, name, "ns", 0.7, compared_times(&times[0], &times[1]), &note))
 }
 
 /// Batches of puts by a session that may ask again, which keeps them and lets the shard keep its answers,
@@ -200,7 +212,7 @@ struct Batches {
 
 impl Batches {
     fn new(store: &Store, hot: u64) -> Result<Batches, String> {
-        let (session, table) = session(store, Path::Pointer)?;
+        let (session, table) = session(store, Path::Pointer, "records")?;
         let mut batches = Batches { session, table, values: Values::new(), record: 0, hot };
         // Once by the index, so that pointers are known.
         (0..hot).step_by(BATCH).for_each(|_| {

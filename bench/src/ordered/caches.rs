@@ -1,10 +1,11 @@
 //! Learned gets against clients of a tree that they read by themselves, with copies of its inner nodes: with
 //! as many bytes of copies as our models take (`inner_cache`), and with copies of all inner nodes, of which
-//! ours have a hundredth at most (`cache_ladder`). In shared memory we copy nothing.
+//! ours have a hundredth at most (`cache_ladder`). In shared memory we copy nothing, nor over TCP, where the
+//! server's agent goes through the models; what READs would take there (as over verbs) stands beside.
 
 use std::time::Duration;
 
-use kelix::{FabricChoice, SessionOptions, TableKind};
+use kelix::{FabricChoice, Path, SessionOptions, TableKind};
 
 use super::keys::{self, shuffle};
 use super::tree::{Asked, LOAD_ORDER, Reader, Tree, check, value_of};
@@ -173,9 +174,25 @@ impl Stores<'_> {
         Side { getter, asked, keys, at: 0, size: SIZES[0], copied, before: Cost::default() }
     }
 
-    /// A session with room for so many bytes of models, once it has copied what it will.
-    fn ours(&self, fabric: FabricChoice, model_bytes: usize) -> Result<Side<'_>, String> {
-        let options = SessionOptions::default().fabric(fabric).model_bytes(model_bytes);
+    /// Bytes of the server's models and tables.
+    fn model_bytes(&self) -> Result<u64, String> {
+        let told = self.tree.statistics()?;
+        let bytes = |name: &str| told[name].as_u64().ok_or(format!("statistics tell no {name}"));
+        Ok(bytes("model_bytes")? + bytes("table_bytes")?)
+    }
+
+    fn ours(&self, fabric: FabricChoice) -> Result<Side<'_>, String> {
+        self.ours_with(SessionOptions::default().fabric(fabric))
+    }
+
+    /// A session over TCP that READs leaves, with room for so many bytes of models.
+    fn ours_by_models(&self, model_bytes: usize) -> Result<Side<'_>, String> {
+        let options = SessionOptions::default().fabric(FabricChoice::Tcp).path(Path::Index);
+        self.ours_with(options.model_bytes(model_bytes))
+    }
+
+    /// A session with these options, once it has copied what it will.
+    fn ours_with(&self, options: SessionOptions) -> Result<Side<'_>, String> {
         let before = self.tree.copied_bytes()?;
         let mut side = self.side(Box::new(Ours(self.tree.reader_with(options)?, 0)), 0);
         // Often enough for it to tell the server.
@@ -202,11 +219,8 @@ impl Stores<'_> {
 
     /// In shared memory.
     fn here(&self, size: &Size) -> Result<Vec<Row>, String> {
-        let room = SessionOptions::default().model_bytes;
-        let told = self.tree.statistics()?;
-        let bytes = |name: &str| told[name].as_u64().ok_or(format!("statistics tell no {name}"));
-        let models = bytes("model_bytes")? + bytes("table_bytes")?;
-        let mut sides = [self.ours(FabricChoice::Shm, room)?, self.theirs_here(models as usize)?];
+        let models = self.model_bytes()?;
+        let mut sides = [self.ours(FabricChoice::Shm)?, self.theirs_here(models as usize)?];
         let times = measure(size, &mut sides)?;
         let note = format!(
             "models and tables have {models} bytes; {}; theirs {}; ",
@@ -215,7 +229,7 @@ impl Stores<'_> {
         );
         let name = "gets by models / by a tree with as many bytes of inner nodes copied, in shared memory";
         let equal = better("inner_cache_shm", name, WANTED_SHM, compared(&times[0], &times[1]), &note);
-        let mut sides = [self.ours(FabricChoice::Shm, room)?, self.theirs_here(self.server.inner_bytes())?];
+        let mut sides = [self.ours(FabricChoice::Shm)?, self.theirs_here(self.server.inner_bytes())?];
         let times = measure(size, &mut sides)?;
         let note = format!("{}; theirs {}; {}; ", sides[0].words(), sides[1].words(), self.server.words());
         let name = "gets by models / by a tree with all inner nodes copied, in shared memory";
@@ -225,32 +239,42 @@ impl Stores<'_> {
 
     /// Over TCP.
     fn over_tcp(&self, size: &Size) -> Result<Vec<Row>, String> {
-        let ours = self.ours(FabricChoice::Tcp, SessionOptions::default().model_bytes)?;
-        let theirs = self.theirs_over_tcp(ours.copied as usize)?;
-        let mut sides = [ours, theirs];
+        let room = SessionOptions::default().model_bytes;
+        let models = self.model_bytes()?;
+        let mut sides = [
+            self.ours(FabricChoice::Tcp)?,
+            self.theirs_over_tcp(models as usize)?,
+            self.ours_by_models(room)?,
+        ];
         let times = measure(size, &mut sides)?;
-        let note = format!("{}; theirs {}; ", sides[0].words(), sides[1].words());
+        let ratio = |times: &[Vec<f64>], side: usize| compared(&times[side], &times[1]).ratio.recip();
+        let note = format!(
+            "models and tables have {models} bytes; {}; theirs {}; by READs {:.2} with {}; ",
+            sides[0].words(),
+            sides[1].words(),
+            ratio(&times, 2),
+            sides[2].words()
+        );
         let name = "gets by models / by a tree with as many bytes of inner nodes copied, over TCP";
         let equal = better("inner_cache_tcp", name, WANTED_TCP, compared(&times[0], &times[1]), &note);
-        let [all, _] = sides;
+        let [found, _, all] = sides;
         let inner = self.server.inner_bytes();
         let mut sides = [
-            self.ours(FabricChoice::Tcp, inner / 100)?,
+            found,
             self.theirs_over_tcp(inner)?,
-            self.ours(FabricChoice::Tcp, inner / 10)?,
+            self.ours_by_models(inner / 100)?,
+            self.ours_by_models(inner / 10)?,
             all,
         ];
         let times = measure(size, &mut sides)?;
-        let rung = |side: usize| {
-            let ratio = compared(&times[side], &times[1]).ratio.recip();
-            format!("{ratio:.2} with {}", sides[side].words())
-        };
+        let rung = |side: usize| format!("{:.2} with {}", ratio(&times, side), sides[side].words());
         let note = format!(
-            "{}; theirs {}; with room for a tenth {}; with all models {}; ",
+            "{}; theirs {}; by READs with room for a hundredth {}; for a tenth {}; for all models {}; ",
             sides[0].words(),
             sides[1].words(),
             rung(2),
-            rung(3)
+            rung(3),
+            rung(4)
         );
         let name = "gets by models / by a tree with all inner nodes copied, over TCP";
         let ladder = better("cache_ladder_tcp", name, WANTED_LADDER, compared(&times[0], &times[1]), &note);

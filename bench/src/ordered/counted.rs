@@ -36,9 +36,9 @@ fn leaf_reads(size: &Size) -> Result<Vec<Row>, String> {
 fn leaf_reads_of(name: &str, numbers: &[u64], size: &Size) -> Result<Vec<Row>, String> {
     let tree = Tree::of_numbers(TableKind::Inline, numbers)?;
     let here = each_get(&mut tree.here(Path::Auto)?, numbers, size.few(GETS))?;
-    let tcp = each_get(&mut tree.reader(FabricChoice::Tcp, Path::Auto)?, numbers, size.few(GETS_TCP))?;
+    let tcp = each_get(&mut tree.reader(FabricChoice::Tcp, Path::Index)?, numbers, size.few(GETS_TCP))?;
     let note = format!(
-        "{} keys; {:.4} messages a get; over TCP {:.3} READs, {:.0} bytes, {:.4} messages",
+        "{} keys; {:.4} messages a get; by READs over TCP {:.3}, {:.0} bytes, {:.4} messages",
         numbers.len(),
         here.messages,
         tcp.reads,
@@ -127,9 +127,9 @@ fn any_reads(size: &Size) -> Result<Row, String> {
     let numbers = keys::numbers("noised", size.records);
     let tree = Tree::of_numbers(TableKind::Numbers, &numbers)?;
     let here = each_get(&mut tree.here(Path::Auto)?, &numbers, size.few(GETS))?;
-    let tcp = each_get(&mut tree.reader(FabricChoice::Tcp, Path::Auto)?, &numbers, size.few(GETS_TCP))?;
+    let tcp = each_get(&mut tree.reader(FabricChoice::Tcp, Path::Index)?, &numbers, size.few(GETS_TCP))?;
     let note = format!(
-        "noised numbers, values of 32 bytes; {:.0} bytes, {:.4} messages a get; over TCP {:.3} READs, {:.4} messages",
+        "noised numbers, values of 32 bytes; {:.0} bytes, {:.4} messages a get; by READs over TCP {:.3}, {:.4} messages",
         here.bytes, here.messages, tcp.reads, tcp.messages
     );
     let name = "READs a get, values in items";

@@ -65,7 +65,7 @@ impl Batch {
         }
         let Wanted { table, key, .. } = wanted(0);
         if table.kind().is_ordered() {
-            engine.copy_models(table, engine.transport.route(table, key).1)?;
+            engine.copy_models_for_gets(table, engine.transport.route(table, key).1)?;
         }
         let at_once = count.min(SESSION_READS_MAX);
         if self.slots.len() < at_once {

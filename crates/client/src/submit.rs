@@ -534,7 +534,7 @@ fn begin_read(engine: &mut Engine, tag: u32, read: &mut Operation) -> Result<()>
     let of_link = read.link.as_ref().and_then(|link| link.pointer);
     let known = of_link.or_else(|| engine.transport.known_pointer(route.0));
     if known.is_none() && table.kind().is_ordered() {
-        engine.copy_models(table, route.1)?;
+        engine.copy_models_for_gets(table, route.1)?;
     }
     let fetch = engine.begin_fetch(tag, (table, &read.key), route, known);
     read.state = State::Fetching(Box::new((fetch, Landing::default())));

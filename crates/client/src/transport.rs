@@ -269,8 +269,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         (hash, station): (KeyHash, usize),
         pointer: Option<Pointer>,
     ) -> ReadOp {
-        let reader = &state_of(&mut self.shards, &mut self.mirror, station).reader;
         let finds = self.ways.path != Path::Index;
+        let reader = &state_of(&mut self.shards, &mut self.mirror, station).reader;
         ReadOp::start(&mut self.fabric, reader, station, tag, (table, hash, key), (pointer, finds))
     }
 
@@ -428,6 +428,11 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Whether gets READ, rather than ask the shard.
     pub fn reads_itself(&self) -> bool {
         self.ways.path != Path::Message
+    }
+
+    /// Whether gets from a shard begin with FINDs.
+    pub fn finds(&self, shard: usize) -> bool {
+        self.ways.path != Path::Index && self.fabric.finds(self.shards[shard].reader.peer)
     }
 
     /// Whether memory is within reach of loads.

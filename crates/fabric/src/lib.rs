@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 pub use kelix_image::clock::set_host_clock;
 pub use kelix_image::clock::{COARSE_NS, host_clock_ns};
 use kelix_image::words::{Words, load_fence};
-use kelix_image::{Header, ItemLayout, ItemView, LeasedTerm, MemoryMap, SharedWord, Span, header_word};
+use kelix_image::{
+    Finding, Header, ItemLayout, ItemView, LeasedTerm, MemoryMap, SharedWord, Span, header_word,
+};
 use kelix_types::{KeyHash, Location, Place, TableId};
 use rustix::event::Timespec;
 use rustix::fd::BorrowedFd;
@@ -146,15 +148,18 @@ pub enum FindState {
     /// The index names no item of the key, if the stamps are those of a READ that counts. With it comes the
     /// word of the header page that counts generations of tables, as it was behind all that.
     Absent(u64, Sampled),
+    /// The words are what a leaf says of the key: the guardian of the leaf, and the value, if the key has one
+    /// there. With the stamps of an item.
+    Leaf(Sampled),
     /// The index leads to no item of the key that can be sent; which proves nothing.
     Nothing,
     /// As of a READ.
     Broken,
 }
 
-/// Offers the slots in which the item of a hash may stand, until one is taken: what an index knows. Returns
-/// whether there is no such item at all.
-pub type FindItem = fn(&MemoryMap, KeyHash, &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool;
+/// Offers the slots in which the item of a key may stand, until one is taken, and says what else an index knows.
+pub type FindItem =
+    fn(&MemoryMap, (KeyHash, TableId, &[u8]), &mut dyn FnMut(Location, Words<'_>) -> bool) -> Finding;
 
 /// How far a READ is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -250,18 +255,18 @@ impl Direct {
         Some(self.sampled(before))
     }
 
-    /// A FIND: the words of an item of a key are put behind those of `out`, of which there may be so many.
-    /// Where none is found, nothing is put there.
+    /// A FIND: the words of an item of a key are put behind those of `out`, of which there may be so many, or
+    /// what its leaf says. Where neither is found, nothing is put there.
     pub fn find(
         &self,
         index: FindItem,
-        (hash, table, key): (KeyHash, TableId, &[u8]),
+        wanted @ (_, table, key): (KeyHash, TableId, &[u8]),
         (out, most): (&mut Vec<u64>, usize),
     ) -> FindState {
         let (at, mut found) = (out.len(), None);
         // Before all that leads to the item, none of which has an incarnation.
         let before = self.begin();
-        let is_absent = index(&self.map, hash, &mut |location, slot| {
+        let finding = index(&self.map, wanted, &mut |location, slot| {
             let layout = if slot.count() < 2 { None } else { ItemLayout::from_word(slot.load(1)) };
             let words = layout.map_or(0, ItemLayout::words);
             if words < 2 || words > slot.count().min(most) {
@@ -280,10 +285,16 @@ impl Direct {
         });
         let generations = self.generations();
         let sampled = self.sampled(before);
-        match (found, generations) {
+        match (found, finding) {
             (Some(location), _) => FindState::Found(location, sampled),
-            (None, Some(generations)) if is_absent => FindState::Absent(generations, sampled),
-            _ => FindState::Nothing,
+            (None, Finding::Absent) => {
+                generations.map_or(FindState::Nothing, |generations| FindState::Absent(generations, sampled))
+            }
+            (None, Finding::Leaf(guardian, value)) => {
+                out.extend([Some(guardian.0), value].into_iter().flatten());
+                FindState::Leaf(sampled)
+            }
+            (None, Finding::Nothing) => FindState::Nothing,
         }
     }
 
@@ -507,12 +518,16 @@ mod tests {
     }
 
     /// An index that is slow: an epoch passes on the way, and another one behind the item.
-    fn slow(map: &MemoryMap, _: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+    fn slow(
+        map: &MemoryMap,
+        _: (KeyHash, TableId, &[u8]),
+        take: &mut dyn FnMut(Location, Words<'_>) -> bool,
+    ) -> Finding {
         step_epoch(map);
         let location = Location::new(PLACE, SizeClass(2));
         assert!(take(location, map.words(PLACE, location.class().words()).expect("memory")));
         step_epoch(map);
-        false
+        Finding::Nothing
     }
 
     #[test]
@@ -530,11 +545,15 @@ mod tests {
     /// Absence is stamped as an item is, and comes with the generations as they were behind the look.
     #[test]
     fn absence_is_stamped_as_a_find_is() {
-        fn nothing(map: &MemoryMap, _: KeyHash, _: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+        fn nothing(
+            map: &MemoryMap,
+            _: (KeyHash, TableId, &[u8]),
+            _: &mut dyn FnMut(Location, Words<'_>) -> bool,
+        ) -> Finding {
             step_epoch(map);
             let generations = map.words(Place(header_word::GENERATIONS as u64 * 8), 1);
             generations.expect("a header page").publish(0, 7);
-            true
+            Finding::Absent
         }
         let header = Span::private(Header::BYTES);
         let (direct, _) = direct(&header);
@@ -547,11 +566,15 @@ mod tests {
     /// An item of another key or table, or one that is too long to be sent, leaves nothing behind.
     #[test]
     fn what_is_not_the_item_is_not_found() {
-        fn offers(map: &MemoryMap, _: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+        fn offers(
+            map: &MemoryMap,
+            _: (KeyHash, TableId, &[u8]),
+            take: &mut dyn FnMut(Location, Words<'_>) -> bool,
+        ) -> Finding {
             let location = Location::new(PLACE, SizeClass(2));
             assert!(!take(location, map.words(PLACE, location.class().words()).expect("memory")));
             assert!(!take(location, map.words(PLACE, 1).expect("memory")));
-            false
+            Finding::Nothing
         }
         let header = Span::private(Header::BYTES);
         let (direct, _) = direct(&header);

@@ -5,8 +5,8 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use kelix_types::Place;
 use kelix_types::limits::{GRANULE_BYTES, GRANULES_MAX};
+use kelix_types::{Guardian, Place};
 
 use crate::words::Words;
 
@@ -229,6 +229,17 @@ impl MemoryMap {
     pub fn view(&self) -> MapView<'_> {
         MapView { granules: &self.granules }
     }
+}
+
+/// What an index says of a key for which it names no item, if that was in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// Nothing.
+    Nothing,
+    /// It is in no hash table.
+    Absent,
+    /// What its leaf says, which has this guardian: its value, if it is there.
+    Leaf(Guardian, Option<u64>),
 }
 
 /// A borrowed [`MemoryMap`].

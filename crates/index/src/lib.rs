@@ -7,14 +7,15 @@
 
 #![forbid(unsafe_code)]
 
+mod find;
 mod hash;
 mod index;
 mod learned;
 mod ordered;
 
+pub use find::find;
 pub use hash::{
-    BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, find_item, guess,
-    names_none,
+    BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess, names_none,
 };
 pub use index::{Found, Index, OrderedTables, root_word};
 pub use learned::{
@@ -22,6 +23,7 @@ pub use learned::{
     TOP_HEADER_WORDS, Top, Window, guess_string, leaf_at, leaf_of,
 };
 pub use ordered::{
-    FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,
-    location_of, slot_word, slots, tag_of_number, tag_of_string,
+    FoundKey, InLeaf, LEAF_HEADER_WORDS, LEAVES_FURTHER, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom,
+    TopPointer, Way, key_word, leaf_in, load_slot, location_of, look_in_leaf, slot_word, slots,
+    tag_of_number, tag_of_string,
 };

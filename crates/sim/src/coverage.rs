@@ -6,8 +6,10 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 146] = [
+pub const WANTED: [&str; 148] = [
     "FIND answered",
+    "FIND answered by a leaf",
+    "FIND of what a leaf has not",
     "FIND of what is absent",
     "absence proven",
     "absence that is not committed",

@@ -32,7 +32,7 @@ use kelix_fabric::{
 };
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span};
-use kelix_index::find_item;
+use kelix_index::find;
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::mark;
 
@@ -393,10 +393,12 @@ impl RemoteMemory for SimEndpoint {
         let Some(direct) = self.loads(find.peer) else { return FindState::Broken };
         into.clear();
         let wanted = (find.hash, find.table, find.key);
-        let found = scheduler::on_host(host, || direct.find(find_item, wanted, (into, usize::MAX)));
+        let found = scheduler::on_host(host, || direct.find(find, wanted, (into, usize::MAX)));
         match found {
             FindState::Found(..) => mark!("FIND answered"),
             FindState::Absent(..) => mark!("FIND of what is absent"),
+            FindState::Leaf(_) if into.len() == 1 => mark!("FIND of what a leaf has not"),
+            FindState::Leaf(_) => mark!("FIND answered by a leaf"),
             _ => {}
         }
         found

@@ -138,7 +138,7 @@ impl Fetch {
 
     /// Asks the shard, if there is room for the request now.
     pub fn ask(&mut self, engine: &mut Engine, key: &[u8]) -> std::result::Result<(), PostError> {
-        let head = engine.get_head(self.table);
+        let head = engine.get_head(self.table, self.shard);
         self.state = State::Asked(engine.try_post(self.shard, head, key, &[])?);
         Ok(())
     }
@@ -341,7 +341,7 @@ impl Engine {
         landing: &mut Landing,
     ) -> Result<Option<Version>> {
         if known.is_none() && table.kind().is_ordered() {
-            self.copy_models(table, route.1)?;
+            self.copy_models_for_gets(table, route.1)?;
         }
         let mut fetch = self.begin_fetch(PLAIN, (table, key), route, known);
         match self.finish(&mut fetch, key, landing) {
@@ -371,7 +371,7 @@ impl Engine {
             match fetch.state {
                 State::Unsent => {
                     patience = Patience::default();
-                    let head = self.get_head(fetch.table);
+                    let head = self.get_head(fetch.table, fetch.shard);
                     let id = self.post(fetch.shard, head, key, &[], &mut patience)?;
                     self.transport.send(fetch.shard);
                     fetch.state = State::Asked(id);
@@ -448,8 +448,9 @@ impl Engine {
 
     /// A get by message. Of an ordered table whose models are copied the answer brings the key's sub-model
     /// too.
-    fn get_head(&self, table: TableId) -> RequestHead {
+    fn get_head(&self, table: TableId, shard: usize) -> RequestHead {
         let copied = !self.transport.reads_directly()
+            && !self.transport.finds(shard)
             && self.transport.reads_itself()
             && self.connection.options.model_bytes > 0;
         let argument = (table.kind().is_ordered() && copied).then_some(1);

@@ -16,6 +16,12 @@ const LAYOUT: u32 = 1;
 const GETS_A_TRY: u32 = 256;
 
 impl Engine {
+    /// Sees to it that gets of a table find its leaves, where nobody does so for them: there is a copy of its
+    /// models then, as behind [`copy_models`](Self::copy_models).
+    pub fn copy_models_for_gets(&mut self, table: TableId, shard: usize) -> Result<()> {
+        if self.transport.finds(shard) { Ok(()) } else { self.copy_models(table, shard) }
+    }
+
     /// Sees to it that there is a copy of the models of a table, if there can be one and it is of use.
     pub fn copy_models(&mut self, table: TableId, shard: usize) -> Result<()> {
         let budget = self.connection.options.model_bytes;

@@ -3,12 +3,13 @@
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
 use kelix_image::{Kind, PlainItem};
-use kelix_index::{LeafHeader, key_word, slot_word, slots, tag_of_number, tag_of_string};
+use kelix_index::{
+    LEAVES_FURTHER, LeafHeader, Way, key_word, leaf_in, slot_word, slots, tag_of_number, tag_of_string,
+};
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Incarnation, Location, TableId, TableKind};
 
-use super::way::{self, Way};
-use super::{LEAVES_FURTHER, OrderedReader, Reads};
+use super::{OrderedReader, Reads, way};
 use crate::pointers::Pointer;
 use crate::read::{ShardReader, Verdict, Watermark, judge};
 
@@ -55,7 +56,7 @@ impl Step<'_> {
         copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let way = self.way.filter(|_| kind.takes_key(key))?;
-        way.look(reads, near, kind, (self.leaf, self.rank, LEAVES_FURTHER), (table, key), copy)
+        way::look(&way, reads, near, kind, (self.leaf, self.rank, LEAVES_FURTHER), (table, key), copy)
     }
 }
 
@@ -73,11 +74,11 @@ impl OrderedReader {
         let top = self.of(table).top(map, table)?;
         let way = Way::to(map, kind.has_numbers(), top.find_in(kind, key)?)?;
         let guess = way.guess(key);
-        let leaf = way::leaf(map, guess.leaf);
+        let leaf = leaf_in(map, guess.leaf);
         // Which of its lines has the slot says its header; by then it is on its way.
         leaf.prefetch_all();
         let near = (direct, watermark);
-        way.look(&mut self.reads, near, kind, (leaf, guess.rank, leaves), (table, key), copy)
+        way::look(&way, &mut self.reads, near, kind, (leaf, guess.rank, leaves), (table, key), copy)
     }
 
     /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one
@@ -113,7 +114,7 @@ impl OrderedReader {
         for (step, key) in steps.iter_mut().zip(keys) {
             let Some(way) = &step.way else { continue };
             let guess = way.guess(key);
-            (step.rank, step.leaf) = (guess.rank, way::leaf(map, guess.leaf));
+            (step.rank, step.leaf) = (guess.rank, leaf_in(map, guess.leaf));
             step.leaf.prefetch_line();
         }
         let slot_of = |step: &Step<'a>, key: &[u8]| {

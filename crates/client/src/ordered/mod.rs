@@ -1,12 +1,5 @@
-//! Ordered tables where their memory is within reach of loads: from a key by the models to its leaf, and to
-//! its item.
-//!
-//! ```text
-//! list of roots -> top model -> cell -> entry of a sub-model -> translation table -> leaf -> item
-//! ```
-//!
-//! The leaf is a guess, and proves itself (docs/read-rule.md, "Leaves"). What is looked at counts only if the
-//! checks of the read rule say so afterwards.
+//! Ordered tables where their memory is within reach of loads, which [`kelix_index::Way`] leads through, and
+//! copies of their models where it is READ.
 
 mod look;
 mod memory;
@@ -14,7 +7,7 @@ mod page;
 mod remote;
 mod way;
 
-use kelix_index::root_word;
+use kelix_index::{LEAVES_FURTHER, TopPointer, root_word};
 use kelix_types::{Guardian, Incarnation, Place, TableId, mark};
 use kelix_wire::ModelWords;
 
@@ -22,11 +15,6 @@ pub(crate) use look::{AT_ONCE, Looked, Step, in_time};
 pub(crate) use page::{Hint, Items, LeafWords, Page, Wanted};
 pub(crate) use remote::{Look, ModelCopy, Origin};
 
-use way::TopPointer;
-
-/// Leaves that are looked at when the guessed one does not hold the key: the one before it, and those behind
-/// that.
-pub(crate) const LEAVES_FURTHER: u32 = 3;
 /// Leaves that are looked at when there is no shard to ask: the models of a server that has gone stay as far
 /// behind its last writes as they were.
 const LEAVES_FURTHER_ALONE: u32 = 1 << 14;

@@ -5,11 +5,12 @@ use std::ops::Range;
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
 use kelix_image::{ItemFlags, ItemHeader, ItemView, Kind};
-use kelix_index::{LEAF_HEADER_WORDS, LeafHeader, TABLE_HEADER_WORDS, key_word, leaf_at, slot_word};
+use kelix_index::{
+    LEAF_HEADER_WORDS, LeafHeader, TABLE_HEADER_WORDS, Way, key_word, leaf_at, leaf_in, slot_word,
+};
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 
-use super::way::{self, Way};
 use crate::read::{ShardReader, Verdict, Watermark, judge};
 
 /// The words of a leaf.
@@ -226,7 +227,7 @@ impl ShardReader {
         let mut take = |leaf: Words<'_>| take(near, *term, leaf, (table, key), page);
         ordered.reads.leaves += 1;
         let leaves = ordered.leaves_further();
-        if hint.leaf.and_then(|leaf| take(way::leaf(map, Some(leaf)))).is_none() {
+        if hint.leaf.and_then(|leaf| take(leaf_in(map, Some(leaf)))).is_none() {
             let top = ordered.of(table).top(map, table);
             let found = top.and_then(|top| top.find(key));
             let way =
@@ -235,7 +236,7 @@ impl ShardReader {
             let guess = way.guess(key);
             let named = sub_model.table.map(|table| (table, sub_model.leaves));
             *hint = Hint { leaf: None, rank: guess.rank, table: named };
-            let leaf = way::leaf(map, guess.leaf);
+            let leaf = leaf_in(map, guess.leaf);
             leaf.prefetch_all();
             (1..AHEAD).for_each(|ahead| hint.ask_for(direct, ahead, keys));
             if take(leaf).or_else(|| way.further(map, (guess.rank, leaves), take)).is_none() {
@@ -325,7 +326,7 @@ impl Hint {
         let leaf = || {
             let (table, leaves) = self.table.filter(|(_, leaves)| self.rank + ahead < *leaves)?;
             let entries = direct.map.words(table, TABLE_HEADER_WORDS + leaves)?;
-            Some(way::leaf(direct.map.view(), leaf_at(entries, self.rank + ahead)))
+            Some(leaf_in(direct.map.view(), leaf_at(entries, self.rank + ahead)))
         };
         if keys > ahead as u64 * LEAF_KEYS {
             leaf().into_iter().for_each(Words::prefetch_all);

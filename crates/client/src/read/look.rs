@@ -1,11 +1,11 @@
 //! The way to a key of an ordered table: READs of what is missing of its models, and of its leaf.
 
 use kelix_fabric::RemoteMemory;
-use kelix_index::{LeafHeader, key_word, slot_word, tag_of_number, tag_of_string};
+use kelix_index::{LEAVES_FURTHER, LeafHeader, key_word, slot_word, tag_of_number, tag_of_string};
 use kelix_types::{Location, mark};
 
 use super::{Landing, ReadOp, ShardReader, State, Step, Verdict, judge};
-use crate::ordered::{LEAVES_FURTHER, Look};
+use crate::ordered::Look;
 
 impl ReadOp {
     pub(super) fn post_look<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, look: Look) {

@@ -8,7 +8,7 @@
 //! pointer known:  item ------------------------------------------> valid
 //!                   | stale
 //!                   v
-//! FINDs answered: item ------------------------------------------> valid
+//! FINDs answered: item, or what the leaf says -------------------> valid, absent
 //!
 //! directory ->  main bucket -> item -> ... next candidate -------> valid
 //!                   |  (away)                                        |
@@ -39,7 +39,7 @@ use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, ItemLayout, ItemView, PlainItem, Section, inline_item};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, alternate};
 use kelix_types::limits::READ_RETRIES_MAX;
-use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, TableId, mark};
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, TableId, TableKind, mark};
 
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
@@ -369,7 +369,7 @@ pub(crate) struct ReadOp {
     incarnation: Option<Incarnation>,
     /// The directory copy was renewed for this read, or the map.
     renewed: bool,
-    /// The way by the index begins with a FIND.
+    /// The way by the index, or by the models, begins with a FIND.
     finds: bool,
     /// The greatest incarnation that had been seen live when the READ of a leaf was posted.
     seen: u64,
@@ -446,14 +446,14 @@ impl ReadOp {
     /// Begins the chain of READs from the index.
     #[inline(always)]
     fn post_first<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) {
-        if self.table.kind().is_ordered() {
+        if self.finds {
+            self.post_find(fabric, shard, key);
+        } else if self.table.kind().is_ordered() {
             self.incarnation = None;
             self.state = State::Nowhere;
             if let Some(look) = shard.ordered.begin(self.table, key) {
                 self.post_look(fabric, shard, look);
             }
-        } else if self.finds {
-            self.post_find(fabric, shard, key);
         } else {
             self.post_bucket(fabric, shard);
         }
@@ -625,7 +625,8 @@ impl ReadOp {
         Step::Pending
     }
 
-    /// What a FIND brought is what READs of a bucket and of the item would have, under the stamps of both.
+    /// What a FIND brought is what READs of a bucket or a leaf and of the item would have, under the stamps of
+    /// both.
     fn on_find<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
@@ -644,10 +645,40 @@ impl ReadOp {
                 let window = fabric.stamp_window();
                 shard.judge_absence(self.table, generations, sampled, window)
             }
+            FindState::Leaf(sampled) => self.on_found_leaf(fabric, shard, key, landing, sampled),
             FindState::Absent(..) | FindState::Found(..) | FindState::Nothing | FindState::Broken => {
                 Step::Ask
             }
         }
+    }
+
+    /// What a leaf says, where somebody with loads in their order looked at it: its guardian before all else, so
+    /// that its words are not older than that, as those of a READ may be.
+    fn on_found_leaf<F: RemoteMemory>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+        sampled: Sampled,
+    ) -> Step {
+        let [guardian, ref value @ ..] = landing.item[..] else { return Step::Ask };
+        let (guardian, value) = (Guardian(guardian), value.first().copied());
+        self.spent.read_bytes += landing.item.len() as u64 * 8;
+        match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
+            Verdict::Valid => {}
+            Verdict::Invalid => return self.restart(fabric, shard, key),
+            Verdict::Superseded => return Step::Superseded,
+        }
+        match value {
+            Some(value) if self.table.kind() == TableKind::Inline => {
+                landing.set_inline(self.table, key, value)
+            }
+            Some(_) => return Step::Ask,
+            None => {}
+        }
+        self.pointer = None;
+        self.believe_leaf(fabric, shard, guardian.incarnation(), value.is_none())
     }
 
     #[inline(always)]

@@ -750,8 +750,9 @@ fn find(
     let key = &kelix_image::words::bytes_of(key)[..head.count as usize];
     let wanted = (KeyHash(hash), TableId(table), key);
     let (kind, word, sampled) = match shard.direct.find(index, wanted, (out, FOUND_WORDS_MAX)) {
-        FindState::Found(location, sampled) => (Kind::Found, location.word(), sampled),
-        FindState::Absent(generations, sampled) => (Kind::Absent, generations, sampled),
+        FindState::Found(location, sampled) => (Kind::Found, Some(location.word()), sampled),
+        FindState::Absent(generations, sampled) => (Kind::Absent, Some(generations), sampled),
+        FindState::Leaf(sampled) => (Kind::Leaf, None, sampled),
         FindState::Nothing | FindState::Pending | FindState::Broken => {
             out.truncate(at);
             out.push(Head::new(Kind::Found, 0, head.name, 0).word());
@@ -759,7 +760,12 @@ fn find(
         }
     };
     out[at] = Head::new(kind, passed(sampled), head.name, out.len() - at - 3).word();
-    (out[at + 1], out[at + 2]) = (sampled.before, word);
+    out[at + 1] = sampled.before;
+    match word {
+        Some(word) => out[at + 2] = word,
+        // Of a leaf nobody need know where it stands.
+        None => drop(out.remove(at + 2)),
+    }
     tell(told, sampled.term, out, at);
     true
 }

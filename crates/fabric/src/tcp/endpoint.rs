@@ -48,7 +48,8 @@ struct Slot {
     /// Of a FIND, where the item stands; or if there is none, the generations.
     found: u64,
     is_find: bool,
-    is_absent: bool,
+    /// Of a FIND, the frame that was the answer.
+    answer: Option<Kind>,
     /// Pieces asked for, and answered.
     asked: usize,
     answered: usize,
@@ -317,7 +318,7 @@ impl TcpEndpoint {
                         _ => false,
                     }
                 }
-                Kind::Found | Kind::Absent => {
+                Kind::Found | Kind::Absent | Kind::Leaf => {
                     let slot = (head.name >> PIECE_BITS) as usize;
                     let term = self.term;
                     match self.slots.get_mut(slot) {
@@ -325,12 +326,13 @@ impl TcpEndpoint {
                             it.answered = 1;
                             if it.state == State::Abandoned {
                                 self.free_slot(slot);
-                            } else if let [before, found, words @ ..] = body {
+                            } else if let [before, words @ ..] = body {
                                 let after = later(*before, head.small);
                                 it.sampled = Sampled { before: *before, after, term };
-                                it.found = *found;
-                                it.is_absent = head.kind == Kind::Absent;
-                                it.words.extend_from_slice(words);
+                                it.answer = Some(head.kind);
+                                let ahead = usize::from(head.kind != Kind::Leaf);
+                                it.found = if ahead == 1 { words[0] } else { 0 };
+                                it.words.extend_from_slice(&words[ahead..]);
                                 it.state = State::Done;
                             } else {
                                 it.state = State::Outside;
@@ -483,14 +485,15 @@ impl RemoteMemory for TcpEndpoint {
         let over = self.stream.over().is_some();
         let slot = &mut self.slots[number];
         let state = match slot.state {
-            State::Done if slot.is_absent => FindState::Absent(slot.found, slot.sampled),
-            State::Done => match Location::from_word(slot.found) {
-                Some(location) => {
-                    std::mem::swap(into, &mut slot.words);
-                    FindState::Found(location, slot.sampled)
+            State::Done => {
+                std::mem::swap(into, &mut slot.words);
+                match (slot.answer, Location::from_word(slot.found)) {
+                    (Some(Kind::Absent), _) => FindState::Absent(slot.found, slot.sampled),
+                    (Some(Kind::Leaf), _) => FindState::Leaf(slot.sampled),
+                    (_, Some(location)) => FindState::Found(location, slot.sampled),
+                    _ => FindState::Nothing,
                 }
-                None => FindState::Nothing,
-            },
+            }
             State::Outside => FindState::Nothing,
             _ if over => FindState::Broken,
             _ => return FindState::Pending,

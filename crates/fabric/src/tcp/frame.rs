@@ -40,19 +40,21 @@ pub(crate) enum Kind {
     Found = 9,
     /// Agent: there is no item that a FIND could want.
     Absent = 10,
+    /// Agent: what the leaf of a key says that a FIND wanted.
+    Leaf = 11,
 }
 
 /// The first word of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub kind: Kind,
-    /// READ, FIND, WRITE and FEED: the shard. SAMPLED, FOUND and ABSENT: how many epochs passed meanwhile,
-    /// 255 for more.
+    /// READ, FIND, WRITE and FEED: the shard. SAMPLED, FOUND, ABSENT and LEAF: how many epochs passed
+    /// meanwhile, 255 for more.
     pub small: u8,
-    /// READ, SAMPLED, OUTSIDE, FIND, FOUND and ABSENT: the tag. WRITE: the first word. CONTROL: the set-up
-    /// frame's kind. FEED: what the words are.
+    /// READ, SAMPLED, OUTSIDE, FIND, FOUND, ABSENT and LEAF: the tag. WRITE: the first word. CONTROL: the
+    /// set-up frame's kind. FEED: what the words are.
     pub name: u32,
-    /// READ, SAMPLED, FOUND, WRITE and FEED: words. CONTROL: bytes; FIND: bytes of the key.
+    /// READ, SAMPLED, FOUND, LEAF, WRITE and FEED: words. CONTROL: bytes; FIND: bytes of the key.
     pub count: u32,
 }
 
@@ -84,6 +86,7 @@ impl Head {
             8 => Kind::Find,
             9 => Kind::Found,
             10 => Kind::Absent,
+            11 => Kind::Leaf,
             _ => return None,
         };
         let count = (word >> 40) as u32;
@@ -94,6 +97,7 @@ impl Head {
             Kind::Control => count as usize <= SET_UP_BYTES_MAX,
             Kind::Find => count as usize <= KEY_BYTES_MAX,
             Kind::Found => count as usize <= FOUND_WORDS_MAX,
+            Kind::Leaf => (1..=2).contains(&count),
             Kind::Outside | Kind::Term | Kind::Absent => count == 0,
         };
         fits.then_some(Head { kind, small: (word >> 8) as u8, name: (word >> 16 & FIELD) as u32, count })
@@ -104,7 +108,7 @@ impl Head {
         match self.kind {
             Kind::Read | Kind::Term => 1,
             Kind::Outside => 0,
-            Kind::Sampled => 1 + self.count as usize,
+            Kind::Sampled | Kind::Leaf => 1 + self.count as usize,
             // The hash, and the table.
             Kind::Find => 2 + (self.count as usize).div_ceil(8),
             // A stamp, and where the item stands.
@@ -142,14 +146,16 @@ mod tests {
         assert_eq!(word(Kind::Find, 2, 7, 16), 0x0000_1000_0007_0208);
         assert_eq!(word(Kind::Found, 1, 7, 0), 0x0000_0000_0007_0109);
         assert_eq!(word(Kind::Absent, 1, 7, 0), 0x0000_0000_0007_010a);
+        assert_eq!(word(Kind::Leaf, 1, 7, 2), 0x0000_0200_0007_010b);
         let longest = [
             (Kind::Sampled, READ_WORDS_MAX),
             (Kind::Feed, FEED_WORDS_MAX),
             (Kind::Find, KEY_BYTES_MAX),
             (Kind::Found, FOUND_WORDS_MAX),
         ];
-        for (kind, count) in
-            [(Kind::Read, 1), (Kind::Absent, 0), (Kind::Write, 1 << 14)].into_iter().chain(longest)
+        for (kind, count) in [(Kind::Read, 1), (Kind::Absent, 0), (Kind::Leaf, 2), (Kind::Write, 1 << 14)]
+            .into_iter()
+            .chain(longest)
         {
             let head = Head::new(kind, 7, 0xff_ffff, count);
             assert_eq!(Head::parse(head.word()), Some(head));
@@ -170,6 +176,7 @@ mod tests {
         assert!(long(Kind::Feed, 0).is_err());
         assert!(long(Kind::Find, KEY_BYTES_MAX + 1).is_err());
         assert!(long(Kind::Absent, 1).is_err());
+        assert!(long(Kind::Leaf, 0).is_err() && long(Kind::Leaf, 3).is_err());
         assert!(long(Kind::Found, FOUND_WORDS_MAX + 1).is_err());
         assert!(long(Kind::Control, SET_UP_BYTES_MAX + 1).is_err());
         assert_eq!(long(Kind::Write, 1 << 10), Ok(None));

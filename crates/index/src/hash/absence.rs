@@ -161,7 +161,7 @@ mod tests {
 
         fn is_absent(&self, key: u64) -> bool {
             let hash = self.hash(key);
-            crate::find_item(self.copy.map(), hash, &mut |location, _| {
+            crate::hash::find_item(self.copy.map(), hash, &mut |location, _| {
                 self.keys.get(&key).is_some_and(|(_, known)| *known == location)
             })
         }

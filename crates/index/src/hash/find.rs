@@ -8,10 +8,8 @@ use super::absence::names_none;
 use super::bucket::{BUCKET_WORDS, Bucket, alternate};
 use super::directory::DirectoryRoot;
 
-/// Offers the slots in which the item of a hash may stand, as the index says now, until one is taken. Whoever
-/// takes one looks at its guardian, table and key; and before that is believed, at the time since before this
-/// was called, as of a chain of READs: nothing else says that memory on the way was not used again. Returns
-/// whether the key is absent, if the same time was short enough: see [`names_none`].
+/// Offers the slots in which the item of a hash may stand until one is taken, as [`find`](crate::find) does.
+/// Returns whether the key is absent, if the time that this took was short enough: see [`names_none`].
 pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
     let map = map.view();
     let word = |place: Place| {

@@ -585,7 +585,8 @@ mod tests {
     use kelix_types::limits;
 
     use super::*;
-    use crate::{Directory, find_item};
+    use crate::Directory;
+    use crate::hash::find_item;
 
     fn image() -> Image {
         let config = ImageConfig {

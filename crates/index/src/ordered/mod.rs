@@ -4,10 +4,13 @@ pub(crate) mod blocks;
 mod leaf;
 #[cfg(test)]
 mod tests;
+mod way;
 mod writer;
 
 pub(crate) use leaf::common_prefix;
 pub use leaf::{
     LEAF_HEADER_WORDS, LeafHeader, key_word, load_slot, slot_word, slots, tag_of_number, tag_of_string,
 };
+pub(crate) use way::find_in_order;
+pub use way::{InLeaf, LEAVES_FURTHER, TopPointer, Way, leaf_in, look_in_leaf};
 pub use writer::{FoundKey, OrderedCounts, OrderedIndex, ScanFrom, location_of};
