@@ -14,7 +14,7 @@ use kelix_fabric::tcp::{Agent, AgentLimits, AgentShard, ConnectionId, Event, REF
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head};
 use kelix_image::words::Words;
-use kelix_image::{Finding, Header, MemoryMap, Span, inline_item};
+use kelix_image::{Finding, Header, IndexReader, MemoryMap, Span, Wanted, inline_item};
 use kelix_types::limits::{GRANULE_BYTES, KEY_BYTES_MAX};
 use kelix_types::{Guardian, KeyHash, Location, Place, SizeClass, TableId};
 use libfuzzer_sys::fuzz_target;
@@ -61,7 +61,8 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
         memory = Some((map, header.epoch()));
     }
     let authority = Span::private(AUTHORITY_BYTES).word(AUTHORITY_TERM);
-    let limits = AgentLimits { connections: 2, greeting: PATIENCE * 2, write_words: WRITE_WORDS, index };
+    let limits =
+        AgentLimits { connections: 2, greeting: PATIENCE * 2, write_words: WRITE_WORDS, index: INDEX };
     let agent = Agent::new(shards, authority, 0, limits).expect("descriptors");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (map, epoch) = memory.expect("a shard");
@@ -80,11 +81,13 @@ fn item() -> [u64; 5] {
     inline_item(TABLE, KEY, 7)
 }
 
+const INDEX: IndexReader = IndexReader { find: index, ..IndexReader::NONE };
+
 /// An index that knows one item, by hashes with an even number, and by others what is none, or what a leaf says;
 /// or nothing.
 fn index(
     map: &MemoryMap,
-    (hash, _, _): (KeyHash, TableId, &[u8]),
+    (hash, _, _): Wanted<'_>,
     take: &mut dyn FnMut(Location, Words<'_>) -> bool,
 ) -> Finding {
     match hash.0 % 16 {

@@ -23,7 +23,8 @@ pub use kelix_image::clock::set_host_clock;
 pub use kelix_image::clock::{COARSE_NS, host_clock_ns};
 use kelix_image::words::{Words, load_fence};
 use kelix_image::{
-    Finding, Header, ItemLayout, ItemView, LeasedTerm, MemoryMap, SharedWord, Span, header_word,
+    Finding, Header, IndexReader, ItemLayout, ItemView, LeasedTerm, MemoryMap, SharedWord, Span, Wanted,
+    header_word,
 };
 use kelix_types::{KeyHash, Location, Place, TableId};
 use rustix::event::Timespec;
@@ -157,10 +158,6 @@ pub enum FindState {
     Broken,
 }
 
-/// Offers the slots in which the item of a key may stand, until one is taken, and says what else an index knows.
-pub type FindItem =
-    fn(&MemoryMap, (KeyHash, TableId, &[u8]), &mut dyn FnMut(Location, Words<'_>) -> bool) -> Finding;
-
 /// How far a READ is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadState {
@@ -259,14 +256,14 @@ impl Direct {
     /// what its leaf says. Where neither is found, nothing is put there.
     pub fn find(
         &self,
-        index: FindItem,
-        wanted @ (_, table, key): (KeyHash, TableId, &[u8]),
+        index: IndexReader,
+        wanted @ (_, table, key): Wanted<'_>,
         (out, most): (&mut Vec<u64>, usize),
     ) -> FindState {
         let (at, mut found) = (out.len(), None);
         // Before all that leads to the item, none of which has an incarnation.
         let before = self.begin();
-        let finding = index(&self.map, wanted, &mut |location, slot| {
+        let finding = (index.find)(&self.map, wanted, &mut |location, slot| {
             let layout = if slot.count() < 2 { None } else { ItemLayout::from_word(slot.load(1)) };
             let words = layout.map_or(0, ItemLayout::words);
             if words < 2 || words > slot.count().min(most) {
@@ -518,11 +515,7 @@ mod tests {
     }
 
     /// An index that is slow: an epoch passes on the way, and another one behind the item.
-    fn slow(
-        map: &MemoryMap,
-        _: (KeyHash, TableId, &[u8]),
-        take: &mut dyn FnMut(Location, Words<'_>) -> bool,
-    ) -> Finding {
+    fn slow(map: &MemoryMap, _: Wanted<'_>, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> Finding {
         step_epoch(map);
         let location = Location::new(PLACE, SizeClass(2));
         assert!(take(location, map.words(PLACE, location.class().words()).expect("memory")));
@@ -535,7 +528,11 @@ mod tests {
         let header = Span::private(Header::BYTES);
         let (direct, location) = direct(&header);
         let (before, mut out) = (direct.begin(), vec![1, 2]);
-        let found = direct.find(slow, (KeyHash(1), TABLE, &KEY), (&mut out, 100));
+        let found = direct.find(
+            IndexReader { find: slow, ..IndexReader::NONE },
+            (KeyHash(1), TABLE, &KEY),
+            (&mut out, 100),
+        );
         let sampled = Sampled { before, after: before + 2, term: 0 };
         assert_eq!(found, FindState::Found(location, sampled));
         assert!(sampled.is_late(kelix_types::limits::READ_EPOCHS_MAX));
@@ -547,7 +544,7 @@ mod tests {
     fn absence_is_stamped_as_a_find_is() {
         fn nothing(
             map: &MemoryMap,
-            _: (KeyHash, TableId, &[u8]),
+            _: Wanted<'_>,
             _: &mut dyn FnMut(Location, Words<'_>) -> bool,
         ) -> Finding {
             step_epoch(map);
@@ -558,7 +555,11 @@ mod tests {
         let header = Span::private(Header::BYTES);
         let (direct, _) = direct(&header);
         let (before, mut out) = (direct.begin(), vec![1]);
-        let found = direct.find(nothing, (KeyHash(1), TABLE, &KEY), (&mut out, 100));
+        let found = direct.find(
+            IndexReader { find: nothing, ..IndexReader::NONE },
+            (KeyHash(1), TABLE, &KEY),
+            (&mut out, 100),
+        );
         assert_eq!(found, FindState::Absent(7, Sampled { before, after: before + 1, term: 0 }));
         assert_eq!(out, [1]);
     }
@@ -568,7 +569,7 @@ mod tests {
     fn what_is_not_the_item_is_not_found() {
         fn offers(
             map: &MemoryMap,
-            _: (KeyHash, TableId, &[u8]),
+            _: Wanted<'_>,
             take: &mut dyn FnMut(Location, Words<'_>) -> bool,
         ) -> Finding {
             let location = Location::new(PLACE, SizeClass(2));
@@ -580,7 +581,14 @@ mod tests {
         let (direct, _) = direct(&header);
         let mut out = vec![1];
         for (table, key, most) in [(TableId(8), KEY, 100), (TABLE, [6; 8], 100), (TABLE, KEY, 4)] {
-            assert_eq!(direct.find(offers, (KeyHash(1), table, &key), (&mut out, most)), FindState::Nothing);
+            assert_eq!(
+                direct.find(
+                    IndexReader { find: offers, ..IndexReader::NONE },
+                    (KeyHash(1), table, &key),
+                    (&mut out, most)
+                ),
+                FindState::Nothing
+            );
             assert_eq!(out, [1]);
         }
     }

@@ -13,7 +13,7 @@ use kelix_fabric::shm::{
 };
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentLink, AgentShard, Greeting, TcpEndpoint};
 use kelix_fabric::{Endpoint, PeerId};
-use kelix_image::{Finding, Header, Span, header_word};
+use kelix_image::{Header, IndexReader, Span, header_word};
 use kelix_types::limits::MESSAGE_RING_BYTES;
 
 const MAILBOX_BYTES: u64 = MESSAGE_RING_BYTES as u64;
@@ -21,7 +21,7 @@ const LIMITS: AgentLimits = AgentLimits {
     connections: 8,
     greeting: Duration::from_secs(60),
     write_words: MAILBOX_BYTES as usize / 8,
-    index: |_, _, _| Finding::Nothing,
+    index: IndexReader::NONE,
 };
 
 struct Tcp;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use kelix_types::limits::{GRANULE_BYTES, GRANULES_MAX};
-use kelix_types::{Guardian, Place};
+use kelix_types::{Guardian, KeyHash, Location, Place, TableId};
 
 use crate::words::Words;
 
@@ -229,6 +229,23 @@ impl MemoryMap {
     pub fn view(&self) -> MapView<'_> {
         MapView { granules: &self.granules }
     }
+}
+
+/// What an index knows, for whoever has it mapped and knows none.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexReader {
+    /// Offers the slots in which the item of a key may stand, until one is taken; else says what the index does.
+    pub find: fn(&MemoryMap, Wanted<'_>, &mut dyn FnMut(Location, Words<'_>) -> bool) -> Finding,
+    /// Has the processor bring near what leads to some keys, and their items.
+    pub bring_near: fn(&MemoryMap, &[Wanted<'_>]),
+}
+
+/// A key that is looked for: its hash, its table, and the key.
+pub type Wanted<'k> = (KeyHash, TableId, &'k [u8]);
+
+impl IndexReader {
+    /// Of memory without an index.
+    pub const NONE: IndexReader = IndexReader { find: |_, _, _| Finding::Nothing, bring_near: |_, _| {} };
 }
 
 /// What an index says of a key for which it names no item, if that was in time.

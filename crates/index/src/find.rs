@@ -1,17 +1,18 @@
 //! The way from a key to what an index says of it, where memory stands itself: of hash tables and ordered ones.
 
 use kelix_image::words::Words;
-use kelix_image::{Finding, MemoryMap};
+use kelix_image::{Finding, IndexReader, MemoryMap};
 use kelix_types::{KeyHash, Location, TableId};
 
-use crate::hash::find_item;
-use crate::ordered::find_in_order;
+use crate::hash::{self, find_item};
+use crate::ordered::{bring_near_in_order, find_in_order};
 
-/// Offers the slots in which the item of a key may stand, as the index says now, until one is taken; else says
-/// what the index does. Whoever takes one looks at its guardian, table and key; and before that is believed, or
-/// what is said here, at the time since before this was called, as of a chain of READs: nothing else says that
-/// memory on the way was not used again.
-pub fn find(
+/// Whoever takes what it offers looks at guardian, table and key; and before that is believed, or what else is
+/// said, at the time since before the look, as of a chain of READs: nothing else says that memory on the way was
+/// not used again.
+pub const READER: IndexReader = IndexReader { find, bring_near };
+
+fn find(
     map: &MemoryMap,
     (hash, table, key): (KeyHash, TableId, &[u8]),
     take: &mut dyn FnMut(Location, Words<'_>) -> bool,
@@ -22,5 +23,19 @@ pub fn find(
         Finding::Absent
     } else {
         Finding::Nothing
+    }
+}
+
+fn bring_near(map: &MemoryMap, wanted: &[(KeyHash, TableId, &[u8])]) {
+    let map = map.view();
+    for wanted in
+        wanted.chunk_by(|(_, a, _), (_, b, _)| a == b || !a.kind().is_ordered() && !b.kind().is_ordered())
+    {
+        let Some((_, table, _)) = wanted.first() else { continue };
+        // What leads nowhere is found out by whoever goes there.
+        let _ = match table.kind().is_ordered() {
+            true => bring_near_in_order(map, *table, wanted.iter().map(|(_, _, key)| *key)),
+            false => hash::bring_near(map, wanted.iter().map(|(hash, ..)| *hash)),
+        };
     }
 }

@@ -13,7 +13,7 @@ mod index;
 mod learned;
 mod ordered;
 
-pub use find::find;
+pub use find::READER;
 pub use hash::{
     BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess, names_none,
 };
@@ -23,7 +23,7 @@ pub use learned::{
     TOP_HEADER_WORDS, Top, Window, guess_string, leaf_at, leaf_of,
 };
 pub use ordered::{
-    FoundKey, InLeaf, LEAF_HEADER_WORDS, LEAVES_FURTHER, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom,
-    TopPointer, Way, key_word, leaf_in, load_slot, location_of, look_in_leaf, slot_word, slots,
-    tag_of_number, tag_of_string,
+    AT_ONCE, FoundKey, InLeaf, LEAF_HEADER_WORDS, LEAVES_FURTHER, LeafHeader, OrderedCounts, OrderedIndex,
+    ScanFrom, Step, TopPointer, Way, key_word, lead, leaf_in, load_slot, location_of, look_in_leaf,
+    slot_word, slots, tag_of_number, tag_of_string,
 };

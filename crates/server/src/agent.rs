@@ -74,7 +74,7 @@ impl AgentHandle {
             connections: CLIENTS_MAX,
             greeting: Duration::from_nanos(GREETING_NS),
             write_words: FRAME_BYTES_MAX / 8,
-            index: kelix_index::find,
+            index: kelix_index::READER,
         };
         let authority = term_in_force(&shared.authority.page);
         let mut agent = Agent::new(shards, authority, shared.authority.term, limits)?;

@@ -32,7 +32,7 @@ use kelix_fabric::{
 };
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span};
-use kelix_index::find;
+use kelix_index::READER;
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::mark;
 
@@ -393,7 +393,7 @@ impl RemoteMemory for SimEndpoint {
         let Some(direct) = self.loads(find.peer) else { return FindState::Broken };
         into.clear();
         let wanted = (find.hash, find.table, find.key);
-        let found = scheduler::on_host(host, || direct.find(find, wanted, (into, usize::MAX)));
+        let found = scheduler::on_host(host, || direct.find(READER, wanted, (into, usize::MAX)));
         match found {
             FindState::Found(..) => mark!("FIND answered"),
             FindState::Absent(..) => mark!("FIND of what is absent"),

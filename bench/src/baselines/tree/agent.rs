@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kelix_fabric::Endpoint;
 use kelix_fabric::shm::{MemfdSegments, WakerHandle};
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, Greeting};
-use kelix_image::{Finding, SharedWord, Span};
+use kelix_image::{IndexReader, SharedWord, Span};
 use kelix_wire::MAILBOX_BYTES;
 
 use super::server::TERM;
@@ -23,7 +23,7 @@ const LIMITS: AgentLimits = AgentLimits {
     connections: 8,
     greeting: Duration::from_secs(10),
     write_words: WRITE_WORDS,
-    index: |_, _, _| Finding::Nothing,
+    index: IndexReader::NONE,
 };
 
 /// The thread, which takes connections from a listener of its maker.

@@ -11,7 +11,7 @@ use kelix_index::{LEAVES_FURTHER, TopPointer, root_word};
 use kelix_types::{Guardian, Incarnation, Place, TableId, mark};
 use kelix_wire::ModelWords;
 
-pub(crate) use look::{AT_ONCE, Looked, Step, in_time};
+pub(crate) use look::{Looked, in_time, look_at_step};
 pub(crate) use page::{Hint, Items, LeafWords, Page, Wanted};
 pub(crate) use remote::{Look, ModelCopy, Origin};
 

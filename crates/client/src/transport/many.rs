@@ -3,12 +3,12 @@
 use kelix_fabric::{Mailbox, RemoteMemory};
 use kelix_image::PlainItem;
 use kelix_image::words::Words;
-use kelix_index::{BUCKET_WORDS, guess};
+use kelix_index::{AT_ONCE, BUCKET_WORDS, Step, guess};
 use kelix_types::{KeyHash, Location, TableId, TableKind, Version, mark};
 
 use super::{Transport, guess_item};
 use crate::item::Values;
-use crate::ordered::{AT_ONCE, Looked, Step, in_time};
+use crate::ordered::{Looked, in_time, look_at_step};
 use crate::read::{ShardReader, take_direct};
 
 /// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
@@ -159,7 +159,8 @@ impl ShardReader {
         let left = rest.len();
         for (index, (step, key)) in (first..).zip(steps.iter().zip(keys)) {
             let copy = |item: PlainItem<'_>| values.copy_item(item);
-            let looked = step.look(&mut ordered.reads, (direct, watermark), kind, (table, key), copy);
+            let near = (direct, &*watermark);
+            let looked = look_at_step(step, &mut ordered.reads, near, kind, (table, key), copy);
             match looked {
                 Some(Looked::Copied(pointer, bytes)) => {
                     values.keep(base + index, bytes, Version(pointer.incarnation.0));

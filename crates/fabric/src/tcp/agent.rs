@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_image::words::full_fence;
-use kelix_image::{Header, LeasedTerm, MemoryMap, Span, header_word};
+use kelix_image::{Header, IndexReader, LeasedTerm, MemoryMap, Span, Wanted, header_word};
 use kelix_types::{Error, KeyHash, Place, Result, TableId};
 use rtrb::Consumer;
 use rustix::event::epoll;
@@ -16,10 +16,10 @@ use super::beside::Alone;
 use super::feed::FeedLink;
 use super::frame::{FOUND_WORDS_MAX, Head, Kind};
 use super::link::{AgentBell, AgentLink};
-use super::stream::Stream;
+use super::stream::{AHEAD, Stream};
 use super::tls::ServerTls;
 use crate::shm::{MemfdSegments, WakerHandle};
-use crate::{Contention, Direct, FindItem, FindState, Sampled, timespec};
+use crate::{Contention, Direct, FindState, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -177,7 +177,7 @@ pub struct AgentLimits {
     /// Longest WRITE of a client, in words.
     pub write_words: usize,
     /// What FINDs are answered by.
-    pub index: FindItem,
+    pub index: IndexReader,
 }
 
 /// One thread's agent.
@@ -662,20 +662,13 @@ impl Agent {
 fn answer(
     connection: &mut Connection,
     id: ConnectionId,
-    (shards, index): (&mut [Shard], FindItem),
+    (shards, index): (&mut [Shard], IndexReader),
     events: &mut Vec<Event>,
 ) -> bool {
     let mut ahead = 0;
     while connection.stream.unsent() <= UNSENT_BYTES_MAX {
-        // The memory of a batch of READs is asked for before the first is answered.
         if ahead == 0 {
-            let opened = &connection.shards;
-            ahead = connection.stream.ahead(|number, place, count| {
-                let shard = opened.get(number).map(|opened| &shards[opened.shard]);
-                if let Some(words) = shard.and_then(|shard| shard.direct.map.words(place, count)) {
-                    words.prefetch(count.min(PREFETCH_WORDS));
-                }
-            });
+            ahead = bring_near(connection, shards, index);
         }
         ahead = ahead.saturating_sub(1);
         let Some((head, body)) = connection.stream.next() else { return false };
@@ -720,6 +713,45 @@ fn answer(
     true
 }
 
+/// Asks for the memory of a batch of READs and FINDs before the first is answered. Returns how many of the next
+/// frames were looked at.
+fn bring_near(connection: &Connection, shards: &[Shard], index: IndexReader) -> usize {
+    let Connection { stream, shards: opened, .. } = connection;
+    let map_of = |opened: &Opened| &shards[opened.shard].direct.map;
+    let mut finds = 0;
+    let ahead = stream.ahead(|head, body| match head.kind {
+        Kind::Read => {
+            let map = opened.get(usize::from(head.small)).map(map_of);
+            if let Some(words) = map.and_then(|map| map.words(Place(body[0]), head.count as usize)) {
+                words.prefetch((head.count as usize).min(PREFETCH_WORDS));
+            }
+        }
+        Kind::Find => finds += 1,
+        _ => {}
+    });
+    if finds > 1 {
+        for (number, opened) in opened.iter().enumerate() {
+            let (mut finds, mut count) = ([(KeyHash(0), TableId(0), &[][..]); AHEAD], 0);
+            stream.ahead(|head, body| {
+                if head.kind == Kind::Find && usize::from(head.small) == number {
+                    let wanted = wanted(head, body);
+                    finds[count] = wanted.unwrap_or((KeyHash(0), TableId(0), &[]));
+                    count += 1;
+                }
+            });
+            (index.bring_near)(map_of(opened), &finds[..count]);
+        }
+    }
+    ahead
+}
+
+/// What a FIND wants. `None`: it names a table that there cannot be.
+fn wanted(head: Head, body: &[u64]) -> Option<Wanted<'_>> {
+    let (&[hash, table], key) = body.split_first_chunk()?;
+    let key = &kelix_image::words::bytes_of(key)[..head.count as usize];
+    Some((KeyHash(hash), TableId(u16::try_from(table).ok()?), key))
+}
+
 /// Tells a client a term that it has not been told, before what stands in `out` from word `at` on.
 fn tell(told: &mut u64, term: u64, out: &mut Vec<u64>, at: usize) {
     if *told != term {
@@ -736,19 +768,16 @@ fn passed(Sampled { before, after, .. }: Sampled) -> u8 {
 /// Answers a FIND. `false`: it names a table that there cannot be.
 fn find(
     shard: &mut Shard,
-    index: FindItem,
+    index: IndexReader,
     (head, body): (Head, &[u64]),
     told: &mut u64,
     out: &mut Vec<u64>,
 ) -> bool {
-    let (&[hash, table], key) = body.split_first_chunk().expect("a frame has as much");
-    let Ok(table) = u16::try_from(table) else { return false };
+    let Some(wanted) = wanted(head, body) else { return false };
     // New segments are in the map before anybody is led there.
     shard.look();
     let at = out.len();
     out.extend([0; 3]);
-    let key = &kelix_image::words::bytes_of(key)[..head.count as usize];
-    let wanted = (KeyHash(hash), TableId(table), key);
     let (kind, word, sampled) = match shard.direct.find(index, wanted, (out, FOUND_WORDS_MAX)) {
         FindState::Found(location, sampled) => (Kind::Found, Some(location.word()), sampled),
         FindState::Absent(generations, sampled) => (Kind::Absent, Some(generations), sampled),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
-use kelix_types::{Error, Place};
+use kelix_types::Error;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const RECEIVE: RecvFlags = RecvFlags::empty();
 
 /// Frames that are looked at ahead.
-const AHEAD: usize = 32;
+pub(super) const AHEAD: usize = 32;
 
 const SECURED: &str = "the server speaks TLS, and this client does not: name the certificates to trust, with --tls-ca FILE or Credentials::tls";
 const PLAIN: &str = "the server does not speak TLS, and this client does: start it with --tls-cert and --tls-key, or leave --tls-ca out";
@@ -484,16 +484,13 @@ impl Stream {
         Error::new(Unavailable, operation, context).with_retry(may_come)
     }
 
-    /// Tells the READs among the next frames, as far as they have arrived. Returns how many frames it looked
-    /// at.
-    pub fn ahead(&self, mut each: impl FnMut(usize, Place, usize)) -> usize {
+    /// Tells the next frames, as far as they have arrived. Returns how many there are.
+    pub fn ahead<'a>(&'a self, mut each: impl FnMut(Head, &'a [u64])) -> usize {
         let mut words = &self.arrived[self.taken..(self.arrived_bytes / 8).max(self.taken)];
         let mut frames = 0;
         while frames < AHEAD {
             let Ok(Some((head, body))) = frame::next(words, self.longest) else { break };
-            if head.kind == Kind::Read {
-                each(usize::from(head.small), Place(words[body.start]), head.count as usize);
-            }
+            each(head, &words[body.clone()]);
             words = &words[body.end..];
             frames += 1;
         }

@@ -1,7 +1,7 @@
 //! The way from a hash to its item, where memory stands itself.
 
-use kelix_image::MemoryMap;
 use kelix_image::words::{Words, load_fence};
+use kelix_image::{MapView, MemoryMap};
 use kelix_types::{KeyHash, Location, Place};
 
 use super::absence::names_none;
@@ -48,4 +48,27 @@ pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, 
     load_fence();
     let place = |bucket: usize| subtable.checked_add((bucket * BUCKET_WORDS * 8) as u64).map(Place);
     names_none(map, hash, place)
+}
+
+/// Brings near what leads to some hashes, and their items, the memory accesses of all overlapping: those of one
+/// level of the way after those of the level before.
+pub(crate) fn bring_near(map: MapView<'_>, hashes: impl Iterator<Item = KeyHash> + Clone) -> Option<()> {
+    let root = DirectoryRoot::from_word(map.words(DirectoryRoot::AT, 1)?.load(0))?;
+    let entries = map.words(root.first_entry(), root.entries())?;
+    let entry = |hash: KeyHash| entries.part(hash.suffix(root.depth) as usize, 1);
+    hashes.clone().for_each(|hash| entry(hash).prefetch_line());
+    let bucket = |hash: KeyHash| {
+        let place = entry(hash).load(0).checked_add((hash.bucket() * BUCKET_WORDS * 8) as u64)?;
+        map.words(Place(place), BUCKET_WORDS)
+    };
+    hashes.clone().filter_map(bucket).for_each(|bucket| bucket.prefetch_line());
+    for hash in hashes {
+        let mut words = [0; BUCKET_WORDS];
+        bucket(hash)?.copy_out(0, &mut words);
+        let slot = Bucket(&words).candidates(hash, false).trailing_zeros() as usize;
+        let location = if slot < BUCKET_WORDS { Bucket(&words).location(slot) } else { None };
+        let item = location.and_then(|at| map.words(at.place(), at.class().words()));
+        item.iter().for_each(|item| item.prefetch(item.count()));
+    }
+    Some(())
 }

@@ -27,5 +27,5 @@ mod writer;
 pub use absence::names_none;
 pub use bucket::{BUCKET_WORDS, BUCKETS, Bucket, alternate, guess};
 pub use directory::{Directory, DirectoryRoot};
-pub(crate) use find::find_item;
+pub(crate) use find::{bring_near, find_item};
 pub use writer::HashIndex;

@@ -10,7 +10,7 @@ use kelix_image::{
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, TableKind, limits};
 
 use super::writer::{OrderedIndex, ScanFrom};
-use crate::find;
+use crate::READER;
 use crate::hash::DirectoryRoot;
 use crate::index::root_word;
 use crate::learned::{Top, Window, guess_string, leaf_at};
@@ -173,7 +173,7 @@ impl World {
     /// neither.
     fn look(&self, key: &[u8]) -> Option<Option<u64>> {
         let (mut taken, table) = (None, self.table);
-        let finding = find(self.image.map(), (KeyHash(0), table, key), &mut |location, item| {
+        let finding = (READER.find)(self.image.map(), (KeyHash(0), table, key), &mut |location, item| {
             let is_it = Guardian(item.load(0)).is_live() && holds_key(item, table, key);
             taken = is_it.then(|| location.word());
             is_it

@@ -13,6 +13,7 @@ use kelix_image::words::Words;
 use kelix_image::{Finding, ItemFlags, ItemHeader, Kind, MapView, header_word};
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
+use super::lead::{AT_ONCE, Step, lead};
 use super::leaf::{LeafHeader, key_word, load_slot, tag_of_number, tag_of_string};
 use crate::hash::DirectoryRoot;
 use crate::index::root_word;
@@ -219,6 +220,19 @@ fn compare(item: Words<'_>, (at, bytes): (usize, usize), key: &[u8]) -> Option<O
         }
     }
     Some(bytes.cmp(&key.len()))
+}
+
+/// Brings near what leads to some keys of an ordered table, and their items.
+pub(crate) fn bring_near_in_order<'k>(
+    map: MapView<'_>,
+    table: TableId,
+    keys: impl Iterator<Item = &'k [u8]> + Clone,
+) -> Option<()> {
+    let top = TopPointer::look_up(map, table)?.open(map)?;
+    let mut steps = [Step::BEGIN; AT_ONCE];
+    let count = keys.clone().count().min(AT_ONCE);
+    lead(map, (top, table.kind()), keys, &mut steps[..count]);
+    Some(())
 }
 
 /// Offers the slots in which the item of a key of an ordered table may stand, until one is taken, or says what

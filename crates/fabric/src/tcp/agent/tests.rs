@@ -9,7 +9,7 @@ const LIMITS: AgentLimits = AgentLimits {
     connections: 1,
     greeting: Duration::from_secs(60),
     write_words: 100,
-    index: |_, _, _| kelix_image::Finding::Nothing,
+    index: kelix_image::IndexReader::NONE,
 };
 
 /// An agent without shards, and a client that has sent so many set-up frames at once.
