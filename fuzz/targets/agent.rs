@@ -13,10 +13,9 @@ use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, WakerHan
 use kelix_fabric::tcp::{Agent, AgentLimits, AgentShard, ConnectionId, Event, REFUSED};
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head};
-use kelix_image::words::Words;
-use kelix_image::{Finding, Header, IndexReader, MemoryMap, Span, Wanted, inline_item};
+use kelix_image::{Finding, Header, IndexReader, MemoryMap, Span, Take, Wanted, inline_item};
 use kelix_types::limits::{GRANULE_BYTES, KEY_BYTES_MAX};
-use kelix_types::{Guardian, KeyHash, Location, Place, SizeClass, TableId};
+use kelix_types::{Guardian, Location, Place, SizeClass, TableId};
 use libfuzzer_sys::fuzz_target;
 
 const SHARDS: usize = 2;
@@ -85,11 +84,7 @@ const INDEX: IndexReader = IndexReader { find: index, ..IndexReader::NONE };
 
 /// An index that knows one item, by hashes with an even number, and by others what is none, or what a leaf says;
 /// or nothing.
-fn index(
-    map: &MemoryMap,
-    (hash, _, _): Wanted<'_>,
-    take: &mut dyn FnMut(Location, Words<'_>) -> bool,
-) -> Finding {
+fn index(map: &MemoryMap, (hash, _, _): Wanted<'_>, take: &mut Take<'_>) -> Finding {
     match hash.0 % 16 {
         3 => return Finding::Leaf(Guardian(3), None),
         7 => return Finding::Leaf(Guardian(3), Some(hash.0)),

@@ -489,7 +489,7 @@ pub trait Fabric: RemoteMemory + Mailbox + Waiter + Clock {
 
 #[cfg(all(test, target_os = "linux", not(any(kelix_loom, kelix_sim))))]
 mod tests {
-    use kelix_image::{PrivateSegments, inline_item};
+    use kelix_image::{PrivateSegments, Take, inline_item};
     use kelix_types::{Guardian, Incarnation, SizeClass};
 
     use super::*;
@@ -515,7 +515,7 @@ mod tests {
     }
 
     /// An index that is slow: an epoch passes on the way, and another one behind the item.
-    fn slow(map: &MemoryMap, _: Wanted<'_>, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> Finding {
+    fn slow(map: &MemoryMap, _: Wanted<'_>, take: &mut Take<'_>) -> Finding {
         step_epoch(map);
         let location = Location::new(PLACE, SizeClass(2));
         assert!(take(location, map.words(PLACE, location.class().words()).expect("memory")));
@@ -542,11 +542,7 @@ mod tests {
     /// Absence is stamped as an item is, and comes with the generations as they were behind the look.
     #[test]
     fn absence_is_stamped_as_a_find_is() {
-        fn nothing(
-            map: &MemoryMap,
-            _: Wanted<'_>,
-            _: &mut dyn FnMut(Location, Words<'_>) -> bool,
-        ) -> Finding {
+        fn nothing(map: &MemoryMap, _: Wanted<'_>, _: &mut Take<'_>) -> Finding {
             step_epoch(map);
             let generations = map.words(Place(header_word::GENERATIONS as u64 * 8), 1);
             generations.expect("a header page").publish(0, 7);
@@ -567,11 +563,7 @@ mod tests {
     /// An item of another key or table, or one that is too long to be sent, leaves nothing behind.
     #[test]
     fn what_is_not_the_item_is_not_found() {
-        fn offers(
-            map: &MemoryMap,
-            _: Wanted<'_>,
-            take: &mut dyn FnMut(Location, Words<'_>) -> bool,
-        ) -> Finding {
+        fn offers(map: &MemoryMap, _: Wanted<'_>, take: &mut Take<'_>) -> Finding {
             let location = Location::new(PLACE, SizeClass(2));
             assert!(!take(location, map.words(PLACE, location.class().words()).expect("memory")));
             assert!(!take(location, map.words(PLACE, 1).expect("memory")));

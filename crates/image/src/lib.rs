@@ -36,7 +36,7 @@ pub use item::{
     ItemFlags, ItemHeader, ItemOptions, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key,
 };
 pub use layout::ItemLayout;
-pub use map::{Finding, IndexReader, MapView, MemoryMap, SharedWord, Span, Wanted, has_memory};
+pub use map::{Finding, IndexReader, MapView, MemoryMap, SharedWord, Span, Take, Wanted, has_memory};
 pub use pages::Kind;
 pub use replica::{Replica, Turn};
 pub use section::Section;

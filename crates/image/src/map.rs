@@ -235,10 +235,13 @@ impl MemoryMap {
 #[derive(Clone, Copy, Debug)]
 pub struct IndexReader {
     /// Offers the slots in which the item of a key may stand, until one is taken; else says what the index does.
-    pub find: fn(&MemoryMap, Wanted<'_>, &mut dyn FnMut(Location, Words<'_>) -> bool) -> Finding,
+    pub find: fn(&MemoryMap, Wanted<'_>, &mut Take<'_>) -> Finding,
     /// Has the processor bring near what leads to some keys, and their items.
     pub bring_near: fn(&MemoryMap, &[Wanted<'_>]),
 }
+
+/// Is offered a slot, and where that stands, and says whether the item is taken.
+pub type Take<'t> = dyn FnMut(Location, Words<'_>) -> bool + 't;
 
 /// A key that is looked for: its hash, its table, and the key.
 pub type Wanted<'k> = (KeyHash, TableId, &'k [u8]);

@@ -1,8 +1,6 @@
 //! The way from a key to what an index says of it, where memory stands itself: of hash tables and ordered ones.
 
-use kelix_image::words::Words;
-use kelix_image::{Finding, IndexReader, MemoryMap};
-use kelix_types::{KeyHash, Location, TableId};
+use kelix_image::{Finding, IndexReader, MemoryMap, Take, Wanted};
 
 use crate::hash::{self, find_item};
 use crate::ordered::{bring_near_in_order, find_in_order};
@@ -12,11 +10,7 @@ use crate::ordered::{bring_near_in_order, find_in_order};
 /// not used again.
 pub const READER: IndexReader = IndexReader { find, bring_near };
 
-fn find(
-    map: &MemoryMap,
-    (hash, table, key): (KeyHash, TableId, &[u8]),
-    take: &mut dyn FnMut(Location, Words<'_>) -> bool,
-) -> Finding {
+fn find(map: &MemoryMap, (hash, table, key): Wanted<'_>, take: &mut Take<'_>) -> Finding {
     if table.kind().is_ordered() {
         find_in_order(map.view(), (table, key), take).unwrap_or(Finding::Nothing)
     } else if find_item(map, hash, take) {
@@ -26,7 +20,7 @@ fn find(
     }
 }
 
-fn bring_near(map: &MemoryMap, wanted: &[(KeyHash, TableId, &[u8])]) {
+fn bring_near(map: &MemoryMap, wanted: &[Wanted<'_>]) {
     let map = map.view();
     for wanted in
         wanted.chunk_by(|(_, a, _), (_, b, _)| a == b || !a.kind().is_ordered() && !b.kind().is_ordered())

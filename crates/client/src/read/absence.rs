@@ -14,7 +14,9 @@ const TABLES: usize = 16;
 ///
 /// No key is found in a table that was dropped, and whoever has an old handle is to hear why. So the shard is
 /// asked for the first key that is absent, and again behind each change of the word that counts what was
-/// dropped.
+/// dropped. For keys of the catalogue it is asked always: where one step of the shard changes several of them,
+/// as with a generation that comes into force, its answer knows all of that or nothing, while a look between two
+/// stores would find one entry new and another one not there yet.
 pub(crate) struct KnownTables([(TableId, u64); TABLES]);
 
 impl Default for KnownTables {
@@ -26,7 +28,9 @@ impl Default for KnownTables {
 impl KnownTables {
     /// Takes note of a table that the shard had when the word was this, or later.
     pub fn note(&mut self, table: TableId, generations: u64) {
-        self.0[usize::from(table.0) % TABLES] = (table, generations);
+        if table != TableId::CATALOGUE {
+            self.0[usize::from(table.0) % TABLES] = (table, generations);
+        }
     }
 
     #[inline]
@@ -69,5 +73,19 @@ impl ShardReader {
         }
         mark!("absence proven");
         Step::Absent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absence_is_known_of_tables_that_the_shard_has_and_never_of_the_catalogue() {
+        let (mut known, table) = (KnownTables::default(), TableId(3));
+        assert!(!known.has(table, 7));
+        [table, TableId::CATALOGUE].into_iter().for_each(|table| known.note(table, 7));
+        let has = |table, generations| known.has(table, generations);
+        assert_eq!((has(table, 7), has(table, 8), has(TableId::CATALOGUE, 7)), (true, false, false));
     }
 }

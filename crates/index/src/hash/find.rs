@@ -1,8 +1,8 @@
 //! The way from a hash to its item, where memory stands itself.
 
-use kelix_image::words::{Words, load_fence};
-use kelix_image::{MapView, MemoryMap};
-use kelix_types::{KeyHash, Location, Place};
+use kelix_image::words::load_fence;
+use kelix_image::{MapView, MemoryMap, Take};
+use kelix_types::{KeyHash, Place};
 
 use super::absence::names_none;
 use super::bucket::{BUCKET_WORDS, Bucket, alternate};
@@ -10,7 +10,7 @@ use super::directory::DirectoryRoot;
 
 /// Offers the slots in which the item of a hash may stand until one is taken, as [`find`](crate::find) does.
 /// Returns whether the key is absent, if the time that this took was short enough: see [`names_none`].
-pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut dyn FnMut(Location, Words<'_>) -> bool) -> bool {
+pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut Take<'_>) -> bool {
     let map = map.view();
     let word = |place: Place| {
         // What led there was stored before what stands there, and is loaded before.

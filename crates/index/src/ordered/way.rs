@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 
 use kelix_image::words::Words;
-use kelix_image::{Finding, ItemFlags, ItemHeader, Kind, MapView, header_word};
+use kelix_image::{Finding, ItemFlags, ItemHeader, Kind, MapView, Take, header_word};
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
 use super::lead::{AT_ONCE, Step, lead};
@@ -240,7 +240,7 @@ pub(crate) fn bring_near_in_order<'k>(
 pub(crate) fn find_in_order(
     map: MapView<'_>,
     (table, key): (TableId, &[u8]),
-    take: &mut dyn FnMut(Location, Words<'_>) -> bool,
+    take: &mut Take<'_>,
 ) -> Option<Finding> {
     let kind = table.kind();
     let top = if kind.takes_key(key) { TopPointer::look_up(map, table)?.open(map)? } else { return None };
