@@ -410,6 +410,13 @@ fn every_key_is_found_or_absent_by_loads() {
             let mut state = set;
             let (mut looks, mut told, mut absent) = (0, 0, 0);
             assert_eq!(world.look(&key(kind, set, 0)), None, "there are no models");
+            let nobodys = TableId(world.table.0 - 1);
+            let wanted = (KeyHash(0), nobodys, &key(kind, set, 0)[..]);
+            assert_eq!(
+                (READER.find)(world.image.map(), wanted, &mut |_, _| unreachable!()),
+                Finding::Nothing
+            );
+            (READER.bring_near)(world.image.map(), &[wanted; 2]);
             for step in 0..2 * count {
                 let key = key(kind, set, random(&mut state) % count);
                 if step < count && step % 4 > 0 || step % 3 == 0 {

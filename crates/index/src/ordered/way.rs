@@ -43,6 +43,10 @@ impl TopPointer {
     /// Looks from the header page on where the top model of a table is. `None`: there is none that is live.
     pub fn look_up(map: MapView<'_>, table: TableId) -> Option<TopPointer> {
         mark!("top model looked up");
+        if table.which() == 0 {
+            // A number out of a frame, which is no table's.
+            return None;
+        }
         let root = root_word(table);
         let header = map.words(Place(0), header_word::ROOTS + 1)?;
         let list = DirectoryRoot::from_word(header.load_acquire(header_word::ROOTS))?;
