@@ -4,7 +4,7 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
-# CI sets it to 30.
+# CI sets it to 10.
 FUZZ_SECONDS ?= 5
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 DEMO = $(or $(CARGO_TARGET_DIR),target)/demo
@@ -18,14 +18,15 @@ SIM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/sim
 LOOM_FLAGS = --cfg kelix_loom
 LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
-# Steps of tests.
+# Steps of tests. Those beside know no time but a simulated one, so they take what the others leave of the processor.
 TEST = lock-check fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv test-capi test-python test-java test-chart loom lint-sim sim fuzz test-report test-slow test-huge-pages test-mirrors test-histories test-cluster test-durability test-verbs
+TEST_BESIDE = sim lint-sim loom msrv fuzz-build
+TEST_LONG = test-capi test-python test-java test-chart test-report test-slow test-huge-pages test-mirrors test-histories test-cluster test-durability fuzz test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-report test-slow test-huge-pages test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors bench-tails report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz fuzz-build test-report test-slow test-huge-pages test-mirrors test-histories test-cluster test-durability test-verbs test-verbs-long bench bench-languages bench-cluster bench-mirrors bench-tails report msrv aarch64 other-systems other-release install clean
 .PHONY: install-capi test-capi toolchain test-tools lock-check fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python jar test-java test-chart
 
 help: ## list the targets
@@ -59,7 +60,7 @@ test: test-tools toolchain ## run the tests: format, clippy, documentation, demo
 	+@scripts/steps $(TEST)
 
 test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, a report of all benchmarks, slow connections, mirrors and clusters on hosts that are apart, killed servers, virtual machines
-	+@scripts/steps $(TEST_LONG)
+	+@scripts/steps --beside "$(TEST_BESIDE)" $(TEST_LONG)
 
 dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
 	@echo "== build with LTO"
@@ -155,6 +156,10 @@ bench-tails: dist ## measure the slowest operations, and processor time of the h
 
 report: dist ## measure everything again and write docs/measurements.md and its figures (some 25 minutes; TRACES=DIR for `daily`)
 	scripts/with-bindings $(KELIX) bench report $(if $(TRACES),--traces "$(TRACES)")
+
+fuzz-build: toolchain
+	@echo "== fuzz targets, built"
+	@scripts/fuzz --build
 
 fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 	@echo "== fuzz targets"
