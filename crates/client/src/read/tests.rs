@@ -1,6 +1,8 @@
+use kelix_fabric::WorkQueue;
 use kelix_image::words::bytes_of_mut;
 use kelix_image::{Header, ItemHeader, LargeBody, Span};
 use kelix_shard::harness::Harness;
+use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Version, key_hash};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 
@@ -154,4 +156,84 @@ fn a_large_value_dies_while_it_is_read() {
     }
     assert!(others, "its memory was used by others when it was read");
     assert!(landing.large() == vec![2; BYTES], "bytes of {}", landing.large()[0]);
+}
+
+/// Somebody who answers each FIND with this.
+struct Found(FindState, Vec<u64>);
+
+impl WorkQueue for Found {
+    fn doorbell(&mut self) {}
+
+    fn look(&mut self) {}
+
+    fn is_broken(&self, _: PeerId) -> bool {
+        false
+    }
+}
+
+impl RemoteMemory for Found {
+    fn post_read(&mut self, _: Read) {}
+
+    fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
+        ReadState::Broken
+    }
+
+    fn finds(&self, _: PeerId) -> bool {
+        true
+    }
+
+    fn poll_find(&mut self, _: Find<'_>, into: &mut Vec<u64>) -> FindState {
+        into.clone_from(&self.1);
+        self.0
+    }
+
+    fn stamp_window(&self) -> u64 {
+        READ_EPOCHS_MAX
+    }
+
+    fn authority(&mut self, _: PeerId) -> Option<u64> {
+        Some(Harness::TERM)
+    }
+}
+
+/// What a leaf says counts if it was live, in time, and in force, and is of a table whose leaves have values.
+#[test]
+fn a_leaf_that_a_find_found_is_judged() {
+    let key = 5u64.to_be_bytes();
+    let (live, dead) = (Incarnation(9).live().0, 0);
+    let in_time = Sampled { before: 3, after: 4, term: Harness::TERM };
+    let late = Sampled { after: 5, ..in_time };
+    let elsewhere = Sampled { term: Harness::TERM + 1, ..in_time };
+    for (kind, sampled, words, expected) in [
+        (TableKind::Inline, in_time, &[live, 77][..], Step::Valid),
+        (TableKind::Inline, in_time, &[live], Step::Absent),
+        (TableKind::Strings, in_time, &[live], Step::Absent),
+        (TableKind::Inline, late, &[live, 77], Step::Ask),
+        (TableKind::Inline, late, &[live], Step::Ask),
+        (TableKind::Inline, in_time, &[dead, 77], Step::Ask),
+        (TableKind::Inline, in_time, &[dead], Step::Ask),
+        (TableKind::Inline, elsewhere, &[live, 77], Step::Superseded),
+        (TableKind::Numbers, in_time, &[live, 77], Step::Ask),
+        (TableKind::Inline, in_time, &[], Step::Ask),
+    ] {
+        let mut fabric = Found(FindState::Leaf(sampled), words.to_vec());
+        let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
+        let (mut landing, table) = (Landing::default(), TableId::new(kind, 1));
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (table, KeyHash(0), &key), (None, true));
+        let mut looks = 0;
+        let step = loop {
+            looks += 1;
+            match op.advance(&mut fabric, &mut shard, &key, &mut landing) {
+                Step::Pending => {}
+                step => break step,
+            }
+        };
+        assert_eq!(step, expected, "{kind}: {words:?}, {sampled:?}");
+        if step == Step::Valid {
+            assert_eq!(landing.value(), 77u64.to_le_bytes());
+        }
+        // What might be otherwise the next time is asked for again, and that has an end.
+        let again = sampled == late || words.first() == Some(&dead);
+        assert_eq!(looks, if again { READ_RETRIES_MAX + 1 } else { 1 }, "{kind}: {words:?}, {sampled:?}");
+    }
 }
