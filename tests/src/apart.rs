@@ -86,12 +86,12 @@ impl Hosts {
 
 /// A server that can be started, killed, and started again in the same run directory.
 pub struct Served<'a> {
+    /// It, while it runs. First, so that it has ended when its directory is removed.
+    pub process: Option<Process>,
     host: Option<&'a Host>,
     arguments: Vec<String>,
     /// Its run directory.
     pub run: RunDir,
-    /// It, while it runs.
-    pub process: Option<Process>,
 }
 
 impl<'a> Served<'a> {

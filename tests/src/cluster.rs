@@ -16,12 +16,13 @@ const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
 
 /// The nodes of a cluster.
 pub struct Cluster {
+    /// First, so that they have ended when their directory is removed.
+    nodes: Vec<Option<Process>>,
     state: RunDir,
     directory: ClusterDirectory,
     options: Vec<String>,
     /// Where each node keeps its log, in a directory of its own.
     logs: Option<PathBuf>,
-    nodes: Vec<Option<Process>>,
 }
 
 impl Cluster {

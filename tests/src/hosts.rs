@@ -19,9 +19,10 @@ const TOKEN: &str = "a-word-that-nodes-and-clients-know";
 
 /// A node, with all that its host has of it.
 struct Node {
+    /// First, so that it has ended when its directory is removed.
+    process: Option<Process>,
     state: RunDir,
     address: String,
-    process: Option<Process>,
 }
 
 /// The nodes, and their ZooKeeper.

@@ -33,6 +33,7 @@ pub use far::{
     start, tcp_address,
 };
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -56,10 +57,16 @@ impl RunDir {
     #[allow(clippy::new_without_default, reason = "it makes a directory, which a default should not")]
     pub fn new() -> RunDir {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("kelix-test-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory for the test");
-        RunDir(path)
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("kelix-test-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return RunDir(path),
+                // Of a process that had this number before and was killed: a store would go on with what it left.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("cannot make {}: {error}", path.display()),
+            }
+        }
     }
 
     /// Where it is.

@@ -37,8 +37,9 @@ const ZOOKEEPERS: [&str; 3] = ["10.99.0.11", "10.99.0.12", "10.99.0.13"];
 const CLIENTS: &str = "10.99.0.100";
 
 struct Node {
-    state: RunDir,
+    /// First, so that it has ended when its directory is removed.
     process: Option<Process>,
+    state: RunDir,
 }
 
 /// The hosts, with what runs there.

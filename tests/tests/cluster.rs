@@ -12,6 +12,7 @@ use kelix::{Effect, ErrorKind, NewItem, Scan, SessionOptions, TableKind};
 use kelix_tests::cluster::Cluster;
 use kelix_tests::counting::{Counting, Writers, read_count};
 use kelix_tests::ledger::{Ledger, Tables};
+use kelix_tests::process::Process;
 use kelix_tests::{Random, Watchdog, seeds, until, until_told, value, watchdog};
 
 fn failovers() -> usize {
@@ -403,4 +404,38 @@ fn what_nobody_has_any_more_is_not_taken_for_nothing() {
     let done = command.output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(!done.status.success() && said.contains("all nodes have ended"), "{said}");
+}
+
+/// A node that could not serve what there is, once it is primary, is none to count on: it is refused, or let go
+/// when it has no room for more, and what there is stays with the others.
+#[test]
+fn a_node_with_other_shards_or_less_memory_is_not_in_sync() {
+    let _watchdog = watchdog("nodes of other sizes");
+    let cluster = Cluster::start(1, &["--memory", "256M"]);
+    let serve = |options: &[&str]| {
+        let mut command = cluster.kelix(&["serve", "--cluster", "local", "--node", "1"]);
+        command.args(options);
+        command
+    };
+    let refused = |options: &[&str], why: &str| {
+        let done = serve(options).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(!done.status.success() && said.contains(why), "{options:?}: {said}");
+    };
+    refused(&["--memory", "256M", "--shards", "3"], "shards in namespace \"default\", and this node 3");
+    let mut session = cluster.session();
+    let table = session.create_table("values").unwrap();
+    let value = vec![7; 1 << 20];
+    // One that is in sync as long as it has room.
+    let mut small = Process::run(&mut serve(&["--memory", "64M"]));
+    cluster.until_in_sync(2);
+    for key in 0..160u64 {
+        session.put(table, &key.to_le_bytes(), &value).unwrap();
+    }
+    until("it is let go", || cluster.view().in_sync.len() == 1);
+    small.kill();
+    refused(&["--memory", "64M"], "more --memory");
+    for key in 0..160u64 {
+        assert_eq!(session.get(table, &key.to_le_bytes()).unwrap().expect("it was put").value(), value);
+    }
 }

@@ -13,6 +13,8 @@ use crate::{Exit, Failure};
 
 /// The option, which the process that serves is not given.
 const OPTION: &str = "--background";
+/// In the environment of the process that serves.
+const SET: &str = "KELIX_IN_BACKGROUND";
 
 /// Starts `kelix serve` with the options of this process, and returns once clients can connect. A server that
 /// does not start says why itself, on the same standard error, and this process ends with its exit code.
@@ -32,14 +34,25 @@ pub(crate) fn begin() -> Result<(), Failure> {
     if let Some(name) = words.next() {
         command.arg0(name);
     }
-    command.args(words.filter(|word| word != OPTION)).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+        .args(words.filter(|word| word != OPTION))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .env(SET, "1");
     // A key that interrupts the terminal's commands is not for the server.
     let mut server = command.process_group(0).spawn().map_err(cannot)?;
     let _ = tell.send(Pid::from_child(&server));
     let mut ready = String::new();
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut ready).map_err(cannot)?;
     if !ready.is_empty() {
-        return Ok(std::io::stdout().write_all(ready.as_bytes())?);
+        let mut output = std::io::stdout();
+        let told = output.write_all(ready.as_bytes()).and_then(|()| output.flush());
+        if told.is_err() {
+            // Nobody knows of a server whose start was said to have failed.
+            let _ = kill_process(Pid::from_child(&server), Signal::TERM);
+            let _ = server.wait();
+        }
+        return Ok(told?);
     }
     let status = server.wait().map_err(cannot)?;
     match status.code() {
@@ -49,5 +62,14 @@ pub(crate) fn begin() -> Result<(), Failure> {
                 format!("the server in the background ended before clients could connect ({status})");
             Err(Failure::new(Exit::Other, "serve", context))
         }
+    }
+}
+
+/// Lets go of the standard error of whoever started this server in the background, now that it serves and says
+/// the rest in a file: who reads that until its end would wait for the end of the server.
+pub(crate) fn leave_standard_error() {
+    if std::env::var_os(SET).is_some() {
+        let null = std::fs::OpenOptions::new().write(true).open("/dev/null");
+        let _ = null.map(rustix::stdio::dup2_stderr);
     }
 }

@@ -478,6 +478,9 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     manager.ready(&ready(false, &config, (&server, pages), metrics));
     // A reader that has gone is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{}", ready(context.json, &config, (&server, pages), metrics));
+    if log.file().is_some() {
+        background::leave_standard_error();
+    }
     if server.wait() == Ended::Superseded {
         match server.successor() {
             Some(successor) => manager.succeeded(successor),

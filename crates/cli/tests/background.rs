@@ -76,6 +76,30 @@ fn it_comes_back_once_clients_can_connect_and_the_server_stays() {
     assert_eq!(place.kelix(&["put", "t", "k", "v"]).code, 3);
 }
 
+/// Whoever reads what the command says until its end does not wait for the server.
+#[test]
+fn with_a_log_file_nothing_of_the_caller_is_kept() {
+    let place = Place::new();
+    let log = place.path().join("log").display().to_string();
+    let mut command = place.command(&with(&["--log-file", &log]));
+    let done = command.stderr(Stdio::piped()).stdout(Stdio::piped()).output().expect("it comes back");
+    let ready: serde_json::Value = serde_json::from_slice(&done.stdout).expect("its line");
+    let server = Background(Pid::from_raw(ready["pid"].as_i64().expect("a process id") as i32).expect("one"));
+    assert!(done.status.success() && runs(server.pid()));
+    server.stop();
+}
+
+/// The exit code says that it did not start, so nothing runs.
+#[test]
+fn a_server_that_cannot_say_that_it_serves_ends() {
+    let place = Place::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full disk");
+    let mut command = place.command(&with(&[]));
+    let status = command.stdout(full).stderr(Stdio::null()).status().expect("it comes back");
+    assert!(!status.success());
+    assert_eq!(processes(place.path()), [0; 0]);
+}
+
 #[test]
 fn a_server_that_cannot_start_says_why_and_nothing_is_left() {
     let place = Place::new();

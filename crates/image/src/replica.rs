@@ -372,8 +372,15 @@ impl Replica {
         let sound = first >= 1 && bytes > 0 && bytes % PAGE_BYTES == 0 && self.map.has_room(first, bytes);
         // While a segment is emptied there may be one more than the limit allows.
         let before: u64 = self.segments.iter().flatten().map(|segment| segment.span.bytes()).sum();
-        if !sound || bytes > self.memory_bytes || before > self.memory_bytes {
+        if !sound {
             return Err(senseless("a segment"));
+        }
+        if bytes > self.memory_bytes || before > self.memory_bytes {
+            let most = self.memory_bytes;
+            let context = format!(
+                "a shard has taken {before} bytes of memory and {bytes} more, and may have {most} here: more --memory is needed"
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, "follow", context));
         }
         let span = self.source.create(first, bytes)?;
         self.map.add(first, span.clone());

@@ -94,7 +94,7 @@ impl StoreDirectory {
                 let known = text_of(&file).ok().and_then(|text| Owner::read(&text));
                 let who = known.map_or_else(|| describe(&file), |owner| owner.to_string());
                 let path = path.display();
-                let context = format!("{path} is in use by {who}: end it first, by kelix stop or a signal");
+                let context = format!("{path} is in use by {who}: end it first, by SIGTERM");
                 Err(Error::new(ErrorKind::InvalidArgument, "wal reshard", context))
             }
         }
@@ -173,7 +173,7 @@ impl StoreDirectory {
             return Ok(());
         }
         let context = format!(
-            "the server that is to be superseded writes the log in {} and goes on until it has ended: end it first, by kelix stop or a signal",
+            "the server that is to be superseded writes the log in {} and goes on until it has ended: end it first, by SIGTERM",
             self.path.display()
         );
         Err(Error::new(ErrorKind::InvalidArgument, "serve", context))

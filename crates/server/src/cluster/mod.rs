@@ -236,16 +236,15 @@ impl NodeConfig {
         token: &str,
         primary: &Member,
         (status, copies): (&Arc<NodeStatus>, Option<&Arc<Copies>>),
-    ) -> ServerConfig {
-        let others = self.server.namespaces.iter().map(|of| of.name.clone());
-        let namespaces = [crate::namespace::DEFAULT.to_string()].into_iter().chain(others);
+    ) -> Result<ServerConfig> {
+        let serves = self.server.all_namespaces()?;
         let mirror = MirrorConfig {
             primary: primary.address.clone(),
             token: Some(token.into()),
             tls: self.hosts.as_ref().and_then(|hosts| hosts.tls.clone()),
             fabric: if self.hosts.is_some() { self.fabric } else { Some(FeedFabric::Tcp) },
             rdma_address: self.hosts.as_ref().and_then(|hosts| hosts.rdma_address),
-            namespaces: namespaces.collect(),
+            namespaces: serves.iter().map(|of| of.name.clone()).collect(),
             copy_rate: 0,
             max_lag: None,
             name: self.node.clone(),
@@ -257,9 +256,10 @@ impl NodeConfig {
                 run: (self.hosts.is_none() && self.fabric != Some(FeedFabric::Tcp) && copies.is_none())
                     .then(|| self.directory.run()),
                 copies: copies.cloned(),
+                serves,
             }),
         };
-        ServerConfig {
+        Ok(ServerConfig {
             directory: self.replica_run(),
             listen: None,
             rdma: Vec::new(),
@@ -267,7 +267,7 @@ impl NodeConfig {
             mirror: Some(mirror),
             take_over: true,
             ..self.server.clone()
-        }
+        })
     }
 }
 
@@ -565,7 +565,7 @@ impl Node {
         }
         let Some(primary) = view.primary_member() else { return Ok(false) };
         let token = self.config.token()?;
-        let config = self.config.replica_config(&token, primary, (&self.status, self.copies.as_ref()));
+        let config = self.config.replica_config(&token, primary, (&self.status, self.copies.as_ref()))?;
         let Some(config) = config.mirror else { return Ok(false) };
         match mirror::follow_chosen(&config, namespaces) {
             Ok(()) => {
@@ -715,6 +715,6 @@ fn follow(
     own: &Member,
     primary: &Member,
 ) -> Result<Server> {
-    let config = config.replica_config(token, primary, (status, copies));
+    let config = config.replica_config(token, primary, (status, copies))?;
     attach(&status.membership, own, || Server::prepare(&config))?.serve()
 }

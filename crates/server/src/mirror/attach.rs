@@ -201,6 +201,15 @@ pub(crate) fn attach(
         })?,
     };
     let Greeted { mut greeting, stream, features, view, life, term } = greeted;
+    // A node that could not serve as much once it is primary is none to count on until then.
+    let serves = config.replica.as_ref().and_then(|of| of.serves.iter().find(|of| of.name == namespace));
+    if let Some(of) = serves.filter(|of| of.shards != view.shards()) {
+        let (there, here) = (view.shards(), of.shards);
+        let what = format!(
+            "it has {there} shards in namespace \"{namespace}\", and this node {here}: start it with as many"
+        );
+        return Err(failed(ErrorKind::InvalidArgument, primary, what));
+    }
     let streams = match &config.replica {
         Some(replica) => streams::receive(replica, namespace, (term, view.shards()))?,
         None => Vec::new(),
@@ -227,7 +236,8 @@ pub(crate) fn attach(
         let resumed = Resumed { link, life, lineage, writes_go_to, is_cache, streams };
         return Ok(Joined::Resumed(Box::new(resumed)));
     }
-    let of_shard = config.memory_bytes.map_or(u64::MAX / 2, |bytes| bytes / view.shards() as u64);
+    let most = serves.map(|of| of.memory_bytes).or(config.memory_bytes);
+    let of_shard = most.map_or(u64::MAX / 2, |bytes| bytes / view.shards() as u64);
     let mut attached = Attached {
         name: namespace.into(),
         link: Some(link),

@@ -43,7 +43,7 @@ use crate::authority::Authority;
 use crate::cluster::NodeStatus;
 use crate::current::{Current, Serving};
 use crate::listening::Reserved;
-use crate::namespace::{Mirrored, Namespace, first_incarnation};
+use crate::namespace::{Mirrored, Namespace, NamespaceConfig, first_incarnation};
 use crate::server::{Prepared, ServerConfig, Shared, check_access, random_u64};
 use crate::shard_thread::{LoggedSegments, News, ShardHandle, ShardThread};
 use crate::store::term_of_clock;
@@ -114,6 +114,8 @@ pub struct ReplicaConfig {
     pub(crate) run: Option<PathBuf>,
     /// What the node keeps on its disk.
     pub(crate) copies: Option<Arc<Copies>>,
+    /// The namespaces that the node serves once it is primary.
+    pub(crate) serves: Vec<NamespaceConfig>,
 }
 
 /// Between two tries to attach, at first and at most.
