@@ -380,7 +380,7 @@ impl Replica {
             let context = format!(
                 "a shard has taken {before} bytes of memory and {bytes} more, and may have {most} here: more --memory is needed"
             );
-            return Err(Error::new(ErrorKind::InvalidArgument, "follow", context));
+            return Err(Error::new(ErrorKind::Damaged, "follow", context));
         }
         let span = self.source.create(first, bytes)?;
         self.map.add(first, span.clone());
