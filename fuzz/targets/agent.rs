@@ -82,8 +82,8 @@ fn item() -> [u64; 5] {
 
 const INDEX: IndexReader = IndexReader { find: index, ..IndexReader::NONE };
 
-/// An index that knows one item, by hashes with an even number, and by others what is none, or what a leaf says;
-/// or nothing.
+/// An index that knows one item, by hashes with an even number, and by others what is none, or what a leaf
+/// says; or nothing.
 fn index(map: &MemoryMap, (hash, _, _): Wanted<'_>, take: &mut Take<'_>) -> Finding {
     match hash.0 % 16 {
         3 => return Finding::Leaf(Guardian(3), None),

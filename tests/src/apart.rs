@@ -86,7 +86,7 @@ impl Hosts {
 
 /// A server that can be started, killed, and started again in the same run directory.
 pub struct Served<'a> {
-    /// It, while it runs. First, so that it has ended when its directory is removed.
+    /// The process, while it runs. First, so that it has ended when its directory is removed.
     pub process: Option<Process>,
     host: Option<&'a Host>,
     arguments: Vec<String>,

@@ -16,7 +16,7 @@ const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
 
 /// The nodes of a cluster.
 pub struct Cluster {
-    /// First, so that they have ended when their directory is removed.
+    /// First, so that all have ended when their directory is removed.
     nodes: Vec<Option<Process>>,
     state: RunDir,
     directory: ClusterDirectory,

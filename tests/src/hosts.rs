@@ -19,7 +19,7 @@ const TOKEN: &str = "a-word-that-nodes-and-clients-know";
 
 /// A node, with all that its host has of it.
 struct Node {
-    /// First, so that it has ended when its directory is removed.
+    /// First, so that the process has ended when its directory is removed.
     process: Option<Process>,
     state: RunDir,
     address: String,

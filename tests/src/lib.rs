@@ -62,7 +62,7 @@ impl RunDir {
             let path = std::env::temp_dir().join(format!("kelix-test-{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
                 Ok(()) => return RunDir(path),
-                // Of a process that had this number before and was killed: a store would go on with what it left.
+                // Left by a process of the same number that was killed: a store would go on with that.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => panic!("cannot make {}: {error}", path.display()),
             }

@@ -37,7 +37,7 @@ const ZOOKEEPERS: [&str; 3] = ["10.99.0.11", "10.99.0.12", "10.99.0.13"];
 const CLIENTS: &str = "10.99.0.100";
 
 struct Node {
-    /// First, so that it has ended when its directory is removed.
+    /// First, so that the process has ended when its directory is removed.
     process: Option<Process>,
     state: RunDir,
 }

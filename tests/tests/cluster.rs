@@ -406,8 +406,8 @@ fn what_nobody_has_any_more_is_not_taken_for_nothing() {
     assert!(!done.status.success() && said.contains("all nodes have ended"), "{said}");
 }
 
-/// A node that could not serve what there is, once it is primary, is none to count on: it is refused, or let go
-/// when it has no room for more, and what there is stays with the others.
+/// A node that could not serve what there is, once it is primary, is none to count on: it is refused, or let
+/// go when it has no room for more, and what there is stays with the others.
 #[test]
 fn a_node_with_other_shards_or_less_memory_is_not_in_sync() {
     let _watchdog = watchdog("nodes of other sizes");

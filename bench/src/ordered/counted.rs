@@ -129,7 +129,8 @@ fn any_reads(size: &Size) -> Result<Row, String> {
     let here = each_get(&mut tree.here(Path::Auto)?, &numbers, size.few(GETS))?;
     let tcp = each_get(&mut tree.reader(FabricChoice::Tcp, Path::Index)?, &numbers, size.few(GETS_TCP))?;
     let note = format!(
-        "noised numbers, values of 32 bytes; {:.0} bytes, {:.4} messages a get; by READs over TCP {:.3}, {:.4} messages",
+        "noised numbers, values of 32 bytes; {:.0} bytes, {:.4} messages a get; by READs over TCP {:.3}, {:.4} \
+         messages",
         here.bytes, here.messages, tcp.reads, tcp.messages
     );
     let name = "READs a get, values in items";

@@ -65,8 +65,8 @@ pub(crate) fn begin() -> Result<(), Failure> {
     }
 }
 
-/// Lets go of the standard error of whoever started this server in the background, now that it serves and says
-/// the rest in a file: who reads that until its end would wait for the end of the server.
+/// Lets go of the standard error of whoever started this server in the background, now that clients are
+/// served and the rest is said in a file: who reads that until its end would wait for the end of the server.
 pub(crate) fn leave_standard_error() {
     if std::env::var_os(SET).is_some() {
         let null = std::fs::OpenOptions::new().write(true).open("/dev/null");

@@ -76,7 +76,7 @@ fn it_comes_back_once_clients_can_connect_and_the_server_stays() {
     assert_eq!(place.kelix(&["put", "t", "k", "v"]).code, 3);
 }
 
-/// Whoever reads what the command says until its end does not wait for the server.
+/// A reader of all that the command says does not wait for the end of the server.
 #[test]
 fn with_a_log_file_nothing_of_the_caller_is_kept() {
     let place = Place::new();
@@ -89,7 +89,7 @@ fn with_a_log_file_nothing_of_the_caller_is_kept() {
     server.stop();
 }
 
-/// The exit code says that it did not start, so nothing runs.
+/// The exit code says that the start failed, so nothing runs.
 #[test]
 fn a_server_that_cannot_say_that_it_serves_ends() {
     let place = Place::new();

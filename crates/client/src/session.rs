@@ -61,8 +61,8 @@ pub struct SessionOptions {
     /// The address of this host whose RDMA device is to be used, instead of any that leads to the server.
     pub rdma_address: Option<IpAddr>,
     /// Bytes that copies of the models of each ordered table may have, where memory is out of reach of loads:
-    /// over verbs, and over TCP for scans. With less room less of them is kept, and each get takes more READs;
-    /// with none gets of ordered tables over verbs, and scans, go by message.
+    /// over verbs, and over TCP for scans. With less room less of them is kept, and each get takes more
+    /// READs; with none gets of ordered tables over verbs, and scans, go by message.
     pub model_bytes: usize,
     /// Writes are on the server's disk before they return, whatever the server does with others. The server
     /// has to write a log (`kelix serve --wal`).

@@ -514,6 +514,11 @@ mod tests {
         epoch.publish(0, epoch.load(0) + 1);
     }
 
+    /// Of an index that is looked at so.
+    fn reader(find: fn(&MemoryMap, Wanted<'_>, &mut Take<'_>) -> Finding) -> IndexReader {
+        IndexReader { find, ..IndexReader::NONE }
+    }
+
     /// An index that is slow: an epoch passes on the way, and another one behind the item.
     fn slow(map: &MemoryMap, _: Wanted<'_>, take: &mut Take<'_>) -> Finding {
         step_epoch(map);
@@ -528,11 +533,7 @@ mod tests {
         let header = Span::private(Header::BYTES);
         let (direct, location) = direct(&header);
         let (before, mut out) = (direct.begin(), vec![1, 2]);
-        let found = direct.find(
-            IndexReader { find: slow, ..IndexReader::NONE },
-            (KeyHash(1), TABLE, &KEY),
-            (&mut out, 100),
-        );
+        let found = direct.find(reader(slow), (KeyHash(1), TABLE, &KEY), (&mut out, 100));
         let sampled = Sampled { before, after: before + 2, term: 0 };
         assert_eq!(found, FindState::Found(location, sampled));
         assert!(sampled.is_late(kelix_types::limits::READ_EPOCHS_MAX));
@@ -551,11 +552,7 @@ mod tests {
         let header = Span::private(Header::BYTES);
         let (direct, _) = direct(&header);
         let (before, mut out) = (direct.begin(), vec![1]);
-        let found = direct.find(
-            IndexReader { find: nothing, ..IndexReader::NONE },
-            (KeyHash(1), TABLE, &KEY),
-            (&mut out, 100),
-        );
+        let found = direct.find(reader(nothing), (KeyHash(1), TABLE, &KEY), (&mut out, 100));
         assert_eq!(found, FindState::Absent(7, Sampled { before, after: before + 1, term: 0 }));
         assert_eq!(out, [1]);
     }
@@ -573,14 +570,8 @@ mod tests {
         let (direct, _) = direct(&header);
         let mut out = vec![1];
         for (table, key, most) in [(TableId(8), KEY, 100), (TABLE, [6; 8], 100), (TABLE, KEY, 4)] {
-            assert_eq!(
-                direct.find(
-                    IndexReader { find: offers, ..IndexReader::NONE },
-                    (KeyHash(1), table, &key),
-                    (&mut out, most)
-                ),
-                FindState::Nothing
-            );
+            let found = direct.find(reader(offers), (KeyHash(1), table, &key), (&mut out, most));
+            assert_eq!(found, FindState::Nothing);
             assert_eq!(out, [1]);
         }
     }

@@ -231,10 +231,11 @@ impl MemoryMap {
     }
 }
 
-/// What an index knows, for whoever has it mapped and knows none.
+/// How to look a key up, for whoever has an index mapped and does not know how indexes are made.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexReader {
-    /// Offers the slots in which the item of a key may stand, until one is taken; else says what the index does.
+    /// Offers the slots in which the item of a key may stand, until one is taken; else says what the index
+    /// does.
     pub find: fn(&MemoryMap, Wanted<'_>, &mut Take<'_>) -> Finding,
     /// Has the processor bring near what leads to some keys, and their items.
     pub bring_near: fn(&MemoryMap, &[Wanted<'_>]),
@@ -256,9 +257,9 @@ impl IndexReader {
 pub enum Finding {
     /// Nothing.
     Nothing,
-    /// It is in no hash table.
+    /// The key is in no hash table.
     Absent,
-    /// What its leaf says, which has this guardian: its value, if it is there.
+    /// What the key's leaf says, which has this guardian: the value, if the key is there.
     Leaf(Guardian, Option<u64>),
 }
 

@@ -378,7 +378,8 @@ impl Replica {
         if bytes > self.memory_bytes || before > self.memory_bytes {
             let most = self.memory_bytes;
             let context = format!(
-                "a shard has taken {before} bytes of memory and {bytes} more, and may have {most} here: more --memory is needed"
+                "a shard has taken {before} bytes of memory and {bytes} more, and may have {most} here: more \
+                 --memory is needed"
             );
             return Err(Error::new(ErrorKind::Damaged, "follow", context));
         }

@@ -173,7 +173,8 @@ impl StoreDirectory {
             return Ok(());
         }
         let context = format!(
-            "the server that is to be superseded writes the log in {} and goes on until it has ended: end it first, by SIGTERM",
+            "the server that is to be superseded writes the log in {} and goes on until it has ended: end it \
+             first, by SIGTERM",
             self.path.display()
         );
         Err(Error::new(ErrorKind::InvalidArgument, "serve", context))

@@ -1,4 +1,4 @@
-//! What is found behind the way to a leaf: of a value, of an item, and whether that counts.
+//! Looks at leaves and items, where memory is within reach of loads, and whether what they say counts.
 
 use kelix_fabric::Direct;
 use kelix_image::words::Words;

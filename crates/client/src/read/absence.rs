@@ -14,9 +14,9 @@ const TABLES: usize = 16;
 ///
 /// No key is found in a table that was dropped, and whoever has an old handle is to hear why. So the shard is
 /// asked for the first key that is absent, and again behind each change of the word that counts what was
-/// dropped. For keys of the catalogue it is asked always: where one step of the shard changes several of them,
-/// as with a generation that comes into force, its answer knows all of that or nothing, while a look between two
-/// stores would find one entry new and another one not there yet.
+/// dropped. For keys of the catalogue the shard is asked always: where one step changes several of them, as
+/// with a generation that comes into force, the shard's answer knows all of that or nothing, while a look
+/// between two stores would find one entry new and another one not there yet.
 pub(crate) struct KnownTables([(TableId, u64); TABLES]);
 
 impl Default for KnownTables {

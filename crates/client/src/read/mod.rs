@@ -625,8 +625,8 @@ impl ReadOp {
         Step::Pending
     }
 
-    /// What a FIND brought is what READs of a bucket or a leaf and of the item would have, under the stamps of
-    /// both.
+    /// What a FIND brought is what READs of a bucket or a leaf and of the item would have, under the stamps
+    /// of both.
     fn on_find<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
@@ -652,8 +652,8 @@ impl ReadOp {
         }
     }
 
-    /// What a leaf says, where somebody with loads in their order looked at it: its guardian before all else, so
-    /// that its words are not older than that, as those of a READ may be.
+    /// What a leaf says, where somebody looked at the leaf whose loads are in order: the guardian came before
+    /// all else, so that no word is older than that, as words of a READ may be.
     fn on_found_leaf<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,

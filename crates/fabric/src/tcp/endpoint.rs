@@ -330,9 +330,14 @@ impl TcpEndpoint {
                                 let after = later(*before, head.small);
                                 it.sampled = Sampled { before: *before, after, term };
                                 it.answer = Some(head.kind);
-                                let ahead = usize::from(head.kind != Kind::Leaf);
-                                it.found = if ahead == 1 { words[0] } else { 0 };
-                                it.words.extend_from_slice(&words[ahead..]);
+                                let words = match (head.kind, words) {
+                                    (Kind::Found | Kind::Absent, [found, words @ ..]) => {
+                                        it.found = *found;
+                                        words
+                                    }
+                                    _ => words,
+                                };
+                                it.words.extend_from_slice(words);
                                 it.state = State::Done;
                             } else {
                                 it.state = State::Outside;

@@ -8,7 +8,7 @@ use super::absence::names_none;
 use super::bucket::{BUCKET_WORDS, Bucket, alternate};
 use super::directory::DirectoryRoot;
 
-/// Offers the slots in which the item of a hash may stand until one is taken, as [`find`](crate::find) does.
+/// Offers the slots in which the item of a hash may stand until one is taken, as [`READER`](crate::READER) does.
 /// Returns whether the key is absent, if the time that this took was short enough: see [`names_none`].
 pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut Take<'_>) -> bool {
     let map = map.view();
@@ -50,8 +50,8 @@ pub fn find_item(map: &MemoryMap, hash: KeyHash, take: &mut Take<'_>) -> bool {
     names_none(map, hash, place)
 }
 
-/// Brings near what leads to some hashes, and their items, the memory accesses of all overlapping: those of one
-/// level of the way after those of the level before.
+/// Brings near what leads to some hashes, and their items, the memory accesses of all overlapping: those of
+/// one level of the way after those of the level before.
 pub(crate) fn bring_near(map: MapView<'_>, hashes: impl Iterator<Item = KeyHash> + Clone) -> Option<()> {
     let root = DirectoryRoot::from_word(map.words(DirectoryRoot::AT, 1)?.load(0))?;
     let entries = map.words(root.first_entry(), root.entries())?;
@@ -63,8 +63,9 @@ pub(crate) fn bring_near(map: MapView<'_>, hashes: impl Iterator<Item = KeyHash>
     };
     hashes.clone().filter_map(bucket).for_each(|bucket| bucket.prefetch_line());
     for hash in hashes {
+        let Some(bucket) = bucket(hash) else { continue };
         let mut words = [0; BUCKET_WORDS];
-        bucket(hash)?.copy_out(0, &mut words);
+        bucket.copy_out(0, &mut words);
         let slot = Bucket(&words).candidates(hash, false).trailing_zeros() as usize;
         let location = if slot < BUCKET_WORDS { Bucket(&words).location(slot) } else { None };
         let item = location.and_then(|at| map.words(at.place(), at.class().words()));

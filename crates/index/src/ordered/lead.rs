@@ -27,15 +27,16 @@ impl<'a> Step<'a> {
     /// At the beginning of the way.
     pub const BEGIN: Self = Step { number: 0, range: (0, 0), way: None, rank: 0, leaf: Words::EMPTY };
 
-    /// The way that it went, and the rank of the guessed leaf and the leaf, which has no words if there is none.
+    /// The way that the key went, and the rank of the guessed leaf and the leaf, which has no words if there
+    /// is none.
     #[inline(always)]
     pub fn guess(&self) -> Option<(&Way<'a>, usize, Words<'a>)> {
         Some((self.way.as_ref()?, self.rank, self.leaf))
     }
 }
 
-/// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one level
-/// of the way after those of the level before. What is looked at next is near then.
+/// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one
+/// level of the way after those of the level before. What is looked at next is near then.
 #[inline(always)]
 pub fn lead<'a, 'k>(
     map: MapView<'a>,

@@ -400,7 +400,8 @@ fn models_lead_to_every_key() {
     }
 }
 
-/// A key that is there is found, and one that is not is proven absent, nearly always; and whatever is said is so.
+/// A key that is there is found, and one that is not is proven absent, nearly always; and whatever is said is
+/// so.
 #[test]
 fn every_key_is_found_or_absent_by_loads() {
     let count = if cfg!(miri) { 100 } else { 8_000 };

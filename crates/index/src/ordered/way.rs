@@ -141,11 +141,11 @@ impl<'a> Way<'a> {
 
 /// What a leaf says of a key.
 pub enum InLeaf<R> {
-    /// What was made of its item.
+    /// What was made of the key's item.
     Item(R),
-    /// Its value, which has no item.
+    /// The key's value, which has no item.
     Value(u64),
-    /// It is not there.
+    /// The key is not there.
     Absent,
 }
 
@@ -200,10 +200,11 @@ pub fn look_in_leaf<R>(
 fn holds_string(map: MapView<'_>, leaf: LeafHeader, (table, key): (TableId, &[u8])) -> bool {
     let Some(location) = leaf.fences() else { return false };
     let Some(item) = map.words(location.place(), location.class().words()) else { return false };
-    let is_live = item.count() >= 2 && Guardian(item.load_acquire(0)).is_live();
-    let header = ItemHeader::from_word(if is_live { item.load(1) } else { return false });
+    if item.count() < 2 || !Guardian(item.load_acquire(0)).is_live() {
+        return false;
+    }
     let is_it = |header: &ItemHeader| header.table == table && header.flags.has(ItemFlags::FENCES);
-    let Some(header) = header.filter(is_it) else { return false };
+    let Some(header) = ItemHeader::from_word(item.load(1)).filter(is_it) else { return false };
     let (low, high) = ((header.key_start(), header.key_bytes), (header.body_start(), header.body_bytes));
     let is_above = || compare(item, high, key) == Some(Ordering::Greater);
     compare(item, low, key).is_some_and(Ordering::is_le) && (header.body_bytes == 0 || is_above())
@@ -239,8 +240,8 @@ pub(crate) fn bring_near_in_order<'k>(
     Some(())
 }
 
-/// Offers the slots in which the item of a key of an ordered table may stand, until one is taken, or says what
-/// a leaf does, as [`find`](crate::find) does.
+/// Offers the slots in which the item of a key of an ordered table may stand, until one is taken, or says
+/// what a leaf does, as [`READER`](crate::READER) does.
 pub(crate) fn find_in_order(
     map: MapView<'_>,
     (table, key): (TableId, &[u8]),

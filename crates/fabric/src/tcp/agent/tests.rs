@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 
 use super::*;
+use crate::tcp::frame::Head;
 use crate::tcp::{FEED_WORDS_MAX, Greeting};
 
 const LIMITS: AgentLimits = AgentLimits {
     connections: 1,
     greeting: Duration::from_secs(60),
     write_words: 100,
-    index: kelix_image::IndexReader::NONE,
+    index: IndexReader::NONE,
 };
 
 /// An agent without shards, and a client that has sent so many set-up frames at once.
