@@ -18,7 +18,7 @@ use kelix::{Client, Session, SessionOptions, Statistics};
 
 pub use crate::host::{Clocks, Host};
 use crate::host::{DEVICE, credentials};
-use crate::process::{Process, program};
+use crate::process::{Process, patient, program};
 use crate::{RunDir, until_within};
 
 const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
@@ -175,6 +175,16 @@ impl<'a> Served<'a> {
     #[track_caller]
     pub fn until_it_follows(&self) {
         until_within(PATIENCE, "the mirror follows", || self.follows());
+    }
+
+    /// Waits until it shows the primary's present life: images of the life before are void from then on.
+    #[track_caller]
+    pub fn until_it_shows_the_life_of(&self, primary: &Served<'_>) {
+        let life = |of: &Served<'_>| of.session(patient()).ok().map(|session| session.server().1);
+        until_within(PATIENCE, "the mirror shows its primary's life", || {
+            let there = life(primary);
+            there.is_some() && life(self) == there
+        });
     }
 
     /// Waits until it has lost its primary.

@@ -208,8 +208,10 @@ fn kill_at_each_stage(name: &'static str, wal: &[&str]) {
             }
         }
     }
-    // Both at once: readers go on with what there was, once they have looked their tables up there.
+    // Both at once: readers go on with what there was, once they have looked their tables up there. Killed
+    // between its last life and its readers' arrival there, the mirror would leave them nothing to read.
     mirror.until_it_follows();
+    mirror.until_it_shows_the_life_of(&primary);
     reader.until_more();
     primary.kill();
     mirror.kill();
