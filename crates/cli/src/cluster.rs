@@ -325,7 +325,10 @@ fn tail(cluster: &Place, node: &str) -> String {
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
         let mut bytes = Vec::new();
         file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).trim().to_string())
+        let text = String::from_utf8_lossy(&bytes);
+        // A line whose beginning is further up says nothing.
+        let whole = if length > TAIL_BYTES { text.split_once('\n').map(|(_, whole)| whole) } else { None };
+        Ok(whole.unwrap_or(&text).trim().to_string())
     };
     read().unwrap_or_default()
 }
@@ -372,6 +375,8 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
     }
     let usual = kelix_server::ServerConfig::default().memory_bytes / u64::from(args.local);
     let memory = args.memory.unwrap_or(usual);
+    let waits = || say(&format!("kelix: waiting for another start of cluster {}", cluster.name));
+    let _starting = cluster.directory.lock_start(waits)?;
     let before = cluster.view()?.map(|view| view.durable);
     let durable = match args.durable {
         None => before.unwrap_or_default(),
@@ -420,8 +425,10 @@ fn start(context: &Context, cluster: &Place, args: &StartArgs) -> Result<(), Fai
 
 fn view_of(cluster: &Place) -> Result<View, Failure> {
     cluster.view()?.ok_or_else(|| {
-        let context =
-            format!("there is no cluster {}; start one: kelix cluster start --local 3", cluster.name);
+        let context = format!(
+            "there is no cluster {0}; start one: kelix --cluster {0} cluster start --local 3",
+            cluster.name
+        );
         Failure::new(Exit::NotThere, "look at cluster", context)
     })
 }
@@ -437,8 +444,13 @@ fn send(pid: u32, signal: Signal) -> Result<(), Failure> {
 
 fn kill(cluster: &Place, args: &KillArgs) -> Result<(), Failure> {
     let Some((pid, _)) = cluster.living_soon(&args.node, Instant::now() + ANEW_WITHIN) else {
-        let known = cluster.nodes().join(", ");
-        let context = format!("no node {} runs; the cluster has: {known}", args.node);
+        let known = cluster.nodes();
+        let known = if known.is_empty() {
+            format!("there is no cluster {} on this host", cluster.name)
+        } else {
+            format!("cluster {} has: {}", cluster.name, known.join(", "))
+        };
+        let context = format!("no node {} runs; {known}", args.node);
         return Err(Failure::new(Exit::NotThere, "signal node", context));
     };
     let signal = match args.signal {

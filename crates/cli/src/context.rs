@@ -1,6 +1,7 @@
 //! What every command has at hand: where the server is, how to print, how to measure.
 
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use kelix::{
     Address, Client, ConnectOptions, Cost, Credentials, ErrorKind, FabricChoice, Path, Session,
     SessionOptions, Table, TableKind,
 };
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 pub(crate) use kelix_program::output::say;
@@ -47,11 +49,27 @@ pub(crate) struct Context {
     pub input_is_script: bool,
 }
 
+/// Whether this process began without standard input. The runtime has put /dev/null in its place by then, open
+/// for reading and writing, as nobody opens what is only to be read.
+fn is_input_closed() -> bool {
+    let input = std::io::stdin();
+    let is_null = || -> std::io::Result<bool> {
+        Ok(rustix::fs::fstat(&input)?.st_rdev == std::fs::metadata("/dev/null")?.rdev())
+    };
+    let mode = rustix::fs::fcntl_getfl(&input);
+    mode.is_ok_and(|mode| mode & OFlags::RWMODE == OFlags::RDWR) && is_null().unwrap_or(false)
+}
+
 impl Context {
     /// Whether standard input can be read; what else to give, if not.
     pub fn check_input(&self, operation: &'static str, instead: &str) -> Result<(), Failure> {
         if self.input_is_script {
             let context = format!("standard input is the shell's commands: give {instead}");
+            return Err(Failure::usage(operation, context));
+        }
+        if is_input_closed() {
+            // What is read would be empty, and written in the place of what was to come.
+            let context = format!("standard input is closed: give {instead}");
             return Err(Failure::usage(operation, context));
         }
         Ok(())
@@ -94,7 +112,7 @@ impl Context {
             Address::Directory(directory) => Ok(directory.clone()),
             Address::Tcp(_) => Err(Failure::usage(
                 operation,
-                "this needs a run directory, not --server or KELIX_SERVER".to_string(),
+                "this needs a run directory, not --server or KELIX_SERVER: name one with --dir".to_string(),
             )),
         }
     }

@@ -98,7 +98,8 @@ pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]
     let serves_alone = path == ["serve"] && !words.iter().any(|word| word.starts_with("--mirror-of"));
     let is_node = words.iter().any(|word| word.starts_with("--node"));
     let of_mirrors = |option: &str| OF_MIRRORS.contains(&option) && !(is_node && OF_NODES.contains(&option));
-    let heeds = |option: &str| heeds(&path, option) && !(serves_alone && of_mirrors(option));
+    let of_others = |option: &str| is_node && option == "dir" || serves_alone && of_mirrors(option);
+    let heeds = |option: &str| heeds(&path, option) && !(path == ["serve"] && of_others(option));
     let name = words.iter().position(|word| path.first() == Some(&word.as_str()))?;
     let behind = |option: &str| {
         words[name..]
@@ -112,6 +113,9 @@ pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]
         .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
     let option = given.find_map(|option| option.get_long().filter(|name| !heeds(name) && behind(name)))?;
     let command = path.join(" ");
+    if is_node && option == "dir" {
+        return Some("`kelix serve --node` is in the directory of its cluster: leave --dir out".into());
+    }
     if serves_alone && of_mirrors(option) {
         return Some(format!("`kelix serve` heeds --{option} with --mirror-of only: leave it out"));
     }

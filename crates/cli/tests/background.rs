@@ -192,3 +192,34 @@ fn a_file_does_not_set_it() {
     let refused = place.kelix(&["serve", "--config", file.to_str().unwrap()]);
     assert!(refused.code == 2 && refused.err.contains("background"), "{refused:?}");
 }
+
+/// A cluster whose nodes outlive the commands that start them, and end with the test.
+struct Started<'a>(&'a Place);
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        self.0.kelix_of_cluster([&["cluster", "stop"]]);
+    }
+}
+
+/// Both found that no node runs; the second forgot what the first had begun, and one of them failed.
+#[test]
+fn two_starts_of_a_cluster_at_once_begin_one() {
+    let place = Place::new();
+    let _started = Started(&place);
+    let start: &[&str] = &["cluster", "start", "--local", "2", "--memory", "64M"];
+    let done = place.kelix_of_cluster([start; 3]);
+    for done in &done {
+        assert!(done.code == 0 && done.text().contains("2 nodes in sync"), "{done:?}");
+    }
+    let begins = done.iter().filter(|done| done.err.contains("begins, empty")).count();
+    assert_eq!(begins, 1, "{done:?}");
+}
+
+#[test]
+fn a_command_for_a_cluster_that_there_is_not_names_the_cluster() {
+    let place = Place::new();
+    let [kill, status] = place.kelix_of_cluster([&["cluster", "kill", "1"], &["cluster", "status"]]);
+    kill.failed(3, &["there is no cluster c"]);
+    status.failed(3, &["kelix --cluster c cluster start"]);
+}

@@ -78,10 +78,34 @@ fn options_that_a_command_does_not_heed_are_refused_behind_its_name() {
         let mut kelix = Command::new(env!("CARGO_BIN_EXE_kelix"));
         kelix.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").args(args).output().expect("it runs")
     };
+    let of_node = kelix(&["serve", "--cluster", "c", "--node", "a", "--dir", "x"]);
+    let why = String::from_utf8_lossy(&of_node.stderr);
+    assert!(of_node.status.code() == Some(2) && why.contains("leave --dir out"), "{why}");
     // What stands before the name, as in an alias, or what the environment sets, is for other commands, and
     // no slip.
     assert!(kelix(&[&["--retry", "3s", "--dir", "plan"], &plan[..]].concat()).status.success());
     place.kelix_knowing(&[("KELIX_SERVER", "127.0.0.1:1"), ("KELIX_RETRY", "3s")], &plan).ok();
+}
+
+/// Nothing was read, and an empty value written.
+#[test]
+fn standard_input_that_is_closed_is_no_empty_value() {
+    let (place, _server) = Place::served();
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let kelix = |input: &str, args: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null").env("KELIX_DIR", place.path());
+        shell.args(["-c", &format!("exec \"$0\" \"$@\" {input}"), env!("CARGO_BIN_EXE_kelix")]);
+        shell.args(args).output().expect("it runs")
+    };
+    for args in [&["put", "t", "k", "-"][..], &["put", "t", "k", "--file", "-"], &["table", "import", "t"]] {
+        let done = kelix("<&-", args);
+        let why = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(2) && why.contains("standard input is closed"), "{args:?}: {why}");
+    }
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "v\n");
+    assert!(kelix("</dev/null", &["put", "t", "k", "-"]).status.success());
+    assert_eq!(place.kelix(&["get", "t", "k", "--raw"]).ok(), "");
 }
 
 #[test]

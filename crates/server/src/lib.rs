@@ -12,6 +12,7 @@ mod authority;
 mod clients;
 mod cluster;
 mod connection;
+mod cores;
 mod current;
 mod feed;
 mod handover;

@@ -24,6 +24,7 @@ use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::cluster::{NodeStatus, Replication};
+use crate::cores;
 use crate::current::{Current, Serving, Statistics, Stopper};
 use crate::feed::Feeds;
 use crate::handover::{self, Handover};
@@ -345,8 +346,8 @@ pub(crate) fn begin(
     news: &Sender<News>,
 ) -> Result<(Vec<Arc<Namespace>>, Arc<AtomicBool>)> {
     let stop = Arc::new(AtomicBool::new(false));
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
+    let cores = if config.pin { cores::of_shards(shards) } else { Vec::new() };
     let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
     // Over verbs readers tell by their clocks whether an epoch passed, and over TCP a READ takes its time.
     // Who maps the memory sees the epoch itself, at once.
@@ -355,8 +356,7 @@ pub(crate) fn begin(
     let mut first = 0;
     for (namespace, config_of) in namespaces.iter().enumerate() {
         let start = |shard: ShardConfig| {
-            // From the last core down, so that core 0, where much else lands, stays free for longest.
-            let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
+            let core = cores.get(first + shard.number).copied();
             let (news, log) = ((news.clone(), namespace), (beginning.log, beginning.batches));
             let origin = beginning.origin(&config_of.name, shard.number);
             ShardHandle::start(shard, origin, authority.clone(), stop.clone(), news, log, core)

@@ -144,12 +144,21 @@ impl Place {
 
     /// Starts a node of a cluster that has its directory in this place, and waits until it is in sync.
     pub fn serve_node(&self, node: &str, args: &[&str]) -> Server {
+        self.start(self.of_cluster(&["serve", "--node", node, "--memory", "64M", "--no-pin"]).args(args))
+    }
+
+    /// A command for the cluster c, which has its directory in this place.
+    fn of_cluster(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
         command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
-        command.env("XDG_STATE_HOME", self.path());
-        command.args(["serve", "--cluster", "c", "--node", node, "--memory", "64M", "--no-pin"]).args(args);
+        command.env("XDG_STATE_HOME", self.path()).args(["--cluster", "c"]).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.start(&mut command)
+        command
+    }
+
+    /// Runs such commands beside each other, each to its end.
+    pub fn kelix_of_cluster<const N: usize>(&self, commands: [&[&str]; N]) -> [Done; N] {
+        commands.map(|args| self.of_cluster(args).spawn().expect("the program starts")).map(finish)
     }
 
     /// Runs a command to its end below strace, which is told these options; for the server at an address, or

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIRECTORY/register/    the views (kelix_register)
+//! DIRECTORY/start        locked by whoever starts nodes, and looks first whether any runs
 //! DIRECTORY/token        the word by which members know each other over TCP
 //! DIRECTORY/run/         the run directory of whoever is primary: where clients connect
 //! DIRECTORY/node-NAME/   lock: held for as long as the node's process lives, which the file names with its
@@ -195,6 +196,23 @@ impl ClusterDirectory {
             return Err(Error::new(ErrorKind::Damaged, "join cluster", context));
         }
         Ok(word)
+    }
+
+    /// Waits until nobody else starts nodes of the cluster, and keeps others from it for as long as what is
+    /// returned lives: two that found that no node runs would both forget the cluster, and one of them what
+    /// the other has begun. `waits` is called before a wait.
+    pub fn lock_start(&self, waits: impl FnOnce()) -> Result<File> {
+        self.make(&self.0)?;
+        let path = self.0.join("start");
+        let cannot = |source| system("lock", &path, source);
+        match Lock::try_lock(&path).map_err(cannot)? {
+            Lock::Held(file) => Ok(file),
+            Lock::Of(file) => {
+                waits();
+                flock(&file, FlockOperation::LockExclusive).map_err(|error| cannot(error.into()))?;
+                Ok(file)
+            }
+        }
     }
 
     /// Forgets a cluster none of whose nodes runs, so that another one can begin. What it had in memory is
