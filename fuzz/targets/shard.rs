@@ -17,9 +17,10 @@ use kelix_wire::control::Caller;
 use kelix_wire::generation::{
     DROP_DATASET, LoadedTable, NewItem, RESOLVED, any_of, decode_tables, encode_tables,
 };
+use kelix_wire::puts::{self, PutsBody};
 use kelix_wire::{
-    Expiry, FrameBuffer, Op, Reply, Request, RequestHead, ScanArgument, ScanEntry, ScanReply, Sequence,
-    Status, encode_request,
+    Expiry, FrameBuffer, Op, Reply, ReplyHead, Request, RequestHead, ScanArgument, ScanEntry, ScanReply,
+    Sequence, Status, encode_request,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -193,6 +194,7 @@ impl World {
                 self.comes_next(what);
                 return true;
             }
+            14 => self.compose_puts(what, input, &mut frame),
             13 => {
                 // It goes before it is answered: what it wanted may have been done.
                 self.compose(OPS[usize::from(what & 15) % OPS.len()], 0, input, &mut frame);
@@ -314,6 +316,47 @@ impl World {
         encode_request(frame, head, key, &body);
     }
 
+    /// Several puts in one request.
+    fn compose_puts(&mut self, what: u8, input: &mut Input<'_>, frame: &mut FrameBuffer) {
+        let (mut body, count) = (PutsBody::default(), 1 + u64::from(what & 15));
+        let table = TABLES[usize::from(input.u8() & 7)];
+        let mut head = RequestHead::new(Op::PutMany, u32::from(what), table);
+        if what & 1 != 0 {
+            head.sequence = Some(Sequence { number: self.sequence + 1, again: false });
+            self.sequence += count;
+        }
+        for _ in 0..count {
+            let how = input.u8();
+            let key = input.bytes(if how & 16 != 0 { 8 } else { usize::from(how & 3) });
+            let value = input.bytes(usize::from(how >> 5) * 8);
+            let expiry = (how & 12 == 12).then_some(Expiry::In(1 << 30));
+            let client_flags = u32::from(how & 12 == 8);
+            body.push(&NewItem { key, body: value, attributes: how & 15 == 15, expiry, client_flags });
+        }
+        encode_request(frame, head, &[], bytes_of(body.words()));
+    }
+
+    /// Some of several puts were tried, each with an answer of its own.
+    fn put_many(&mut self, request: &Request<'_>, reply: &Reply<'_>) {
+        let (mut items, answers) = (Vec::new(), puts::outcomes(reply.item).expect("answers"));
+        let is_good = puts::take_items(request.tail, |arrived| items.push(arrived.item)).is_some();
+        let answers: Vec<ReplyHead> = answers.collect();
+        assert_eq!(answers.len() as u64, reply.head.version);
+        let is_done = is_good && reply.head.status == Status::Ok;
+        assert!(answers.len() <= items.len() && (is_done || answers.is_empty()));
+        for (answer, item) in answers.into_iter().zip(items) {
+            let key = (request.head.table, item.key.to_vec());
+            if answer.status != Status::Ok {
+                continue;
+            }
+            if TABLES.contains(&key.0) && item.expiry.is_none() && !item.attributes {
+                self.model.insert(key, (item.client_flags, item.body.to_vec()));
+            } else {
+                self.model.remove(&key);
+            }
+        }
+    }
+
     /// Every request gets one answer, which makes sense for it; a write may wait for memory.
     fn answer(&mut self, request: &Request<'_>) {
         let payload = self.server.answer().unwrap_or_else(|| panic!("no answer to {request:?}"));
@@ -325,6 +368,7 @@ impl World {
         match request.head.op {
             Op::Get => self.got(&key, &reply),
             Op::Scan => self.scanned(request, &reply),
+            Op::PutMany => self.put_many(request, &reply),
             Op::Put
                 if done
                     && TABLES.contains(&key.0)

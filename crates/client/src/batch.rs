@@ -3,24 +3,23 @@
 //! Operations of one batch have no order among each other. Their memory accesses and messages overlap.
 
 use kelix_fabric::WorkQueue;
-use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
-use kelix_wire::{Op, RequestHead};
+use kelix_types::limits::SESSION_READS_MAX;
+use kelix_types::{Effect, Result, TableId, Version};
 
 use crate::Table;
 use crate::catalogue::{BoundTable, IN_FORCE, is_between};
-use crate::engine::{Engine, Fetch, Patience, Pipeline, Wanted, check_answer, check_key, check_value};
+use crate::engine::{Engine, Fetch, Patience, Wanted, check_key};
 use crate::item::{Item, Values};
+use crate::puts::{PUTS_A_WAVE, Puts};
 use crate::read::Landing;
 use crate::session::Session;
-use crate::transport::{Answer, Path, PostError};
+use crate::transport::{Path, PostError};
 
 /// READs of a batch between two doorbells: while this side goes on to the next, the other can begin.
 const READS_A_BELL: usize = 128;
 /// How many keys ahead pointers are prefetched.
 const PREFETCHED: usize = 16;
-/// Requests of a batch that are sent together. Twice as many are under way, so that the shard is never
-/// without.
+/// Requests of gets that are sent together. Twice as many are under way, so that the shard is never without.
 const REQUESTS_A_WAVE: usize = 64;
 
 /// One of the gets of a batch.
@@ -265,107 +264,6 @@ fn fetch_all<'k>(
     Ok(())
 }
 
-/// The puts of a batch: those to come, those under way, and how the others ended.
-struct Puts<'p> {
-    /// Named in the error of each put.
-    operation: &'static str,
-    table: TableId,
-    items: &'p [(&'p [u8], &'p [u8])],
-    /// With the number of each, and the hash of its key.
-    under_way: Pipeline<(usize, KeyHash)>,
-    results: Vec<Option<Result<Version>>>,
-    begun: usize,
-    patience: Patience,
-    /// What the server failed with when it did not answer one.
-    lost: Option<ErrorKind>,
-}
-
-impl<'p> Puts<'p> {
-    fn new(operation: &'static str, table: TableId, items: &'p [(&'p [u8], &'p [u8])]) -> Result<Puts<'p>> {
-        items.iter().try_for_each(|(key, value)| {
-            check_key(table, key)?;
-            check_value(&RequestHead::new(Op::Put, 0, table), value)
-        })?;
-        let under_way = Pipeline::with_capacity(items.len().min(2 * REQUESTS_A_WAVE));
-        let mut results = Vec::new();
-        results.resize_with(items.len(), || None);
-        let patience = Patience::default();
-        Ok(Puts { operation, table, items, under_way, results, begun: 0, patience, lost: None })
-    }
-
-    /// Sends a wave of puts, unless an earlier one was not answered. `false`: there was none left.
-    fn send(&mut self, engine: &mut Engine) -> bool {
-        let wave = self.items[self.begun..].iter().take(REQUESTS_A_WAVE);
-        let before = self.begun;
-        for (key, value) in wave {
-            let number = self.begun;
-            self.begun += 1;
-            if let Some(kind) = self.lost {
-                let context = "not sent, because the server did not answer an earlier one of the batch";
-                self.end(number, Err(Error::unnamed(kind, context)));
-                continue;
-            }
-            let (hash, shard) = engine.transport.route(self.table, key);
-            let head = RequestHead::new(Op::Put, 0, self.table);
-            if value.len() > MESSAGE_VALUE_BYTES_MAX {
-                let answer = engine.write(head, key, value);
-                self.end(number, answer);
-                continue;
-            }
-            match engine.post(shard, head, key, value, &mut self.patience) {
-                Ok(request) => self.under_way.push(request, (number, hash)),
-                Err(error) => self.end(number, Err(error)),
-            }
-        }
-        if self.begun == before {
-            // Nor is there anything to send: a sleeping shard is not to be woken for it.
-            return false;
-        }
-        engine.send_all();
-        true
-    }
-
-    /// Waits until no more than so many puts are under way.
-    fn wait(&mut self, engine: &mut Engine, left: usize) {
-        while self.under_way.len() > left {
-            let Some((answer, (number, hash))) = self.under_way.next(engine, &mut self.patience) else {
-                break;
-            };
-            let answer = answer.and_then(|answer| {
-                check_answer(&answer)?;
-                engine.transport.learn(hash, &answer);
-                Ok(answer)
-            });
-            self.end(number, answer);
-        }
-    }
-
-    fn end(&mut self, number: usize, answer: Result<Answer>) {
-        self.lost = self.lost.or(loss(&answer));
-        let version = answer.map(|answer| Version(answer.version));
-        self.results[number] = Some(version.map_err(|error| error.of(self.operation)));
-    }
-
-    /// How the puts that were begun have ended, in order.
-    fn results(self) -> Vec<Result<Version>> {
-        self.results.into_iter().flatten().collect()
-    }
-}
-
-/// What kind of error this is, if it says that the server does not answer.
-fn loss<T>(result: &Result<T>) -> Option<ErrorKind> {
-    let kind = result.as_ref().err()?.kind();
-    let answered = matches!(
-        kind,
-        ErrorKind::OutOfMemory
-            | ErrorKind::InvalidArgument
-            | ErrorKind::Denied
-            | ErrorKind::Frozen
-            | ErrorKind::ViewExpired
-    );
-    if answered { None } else { Some(kind) }
-}
-
 impl Session {
     /// Gets many items. The result has one entry a key, in order; `None`: absent.
     pub fn multi_get(&mut self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Item>>> {
@@ -398,11 +296,11 @@ impl Session {
         const OPERATION: &str = "multi_put";
         self.operate(OPERATION, |session| {
             let BoundTable { id, .. } = session.check_table(table)?;
-            let mut puts = Puts::new(OPERATION, id, items)?;
             let engine = &mut session.engine;
+            let mut puts = Puts::new(engine, OPERATION, id, items)?;
             engine.note_operation()?;
             while puts.send(engine) {
-                puts.wait(engine, REQUESTS_A_WAVE);
+                puts.wait(engine, PUTS_A_WAVE);
             }
             puts.wait(engine, 0);
             Ok(session.put_after_switch(table, items, puts.results()))
@@ -443,13 +341,13 @@ impl Session {
         const OPERATION: &str = "multi_get_put";
         self.operate(OPERATION, |session| {
             let BoundTable { id, generation } = session.check_table(table)?;
-            let mut puts = Puts::new(OPERATION, id, items)?;
             keys.iter().try_for_each(|key| check_key(id, key))?;
             let Session { engine, batch, .. } = session;
+            let mut puts = Puts::new(engine, OPERATION, id, items)?;
             engine.note_operation()?;
             values.reset(keys.len());
             // The gets are spread over the waves of puts, and go at once if there are none.
-            let a_wave = keys.len().div_ceil(items.len().div_ceil(REQUESTS_A_WAVE).max(1)).max(1);
+            let a_wave = keys.len().div_ceil(items.len().div_ceil(PUTS_A_WAVE).max(1)).max(1);
             let mut waves = keys.chunks(a_wave).enumerate();
             let mut outcome = Ok(());
             loop {
@@ -457,15 +355,15 @@ impl Session {
                 let wave = waves.next();
                 if let Some((wave, keys)) = wave {
                     let target = (&mut *values, wave * a_wave);
-                    outcome = batch.fetch_values(engine, id, keys, target, &mut puts.patience);
+                    outcome = batch.fetch_values(engine, id, keys, target, puts.patience());
                 }
                 if outcome.is_err() || !sent && wave.is_none() {
                     break;
                 }
-                puts.wait(engine, REQUESTS_A_WAVE);
+                puts.wait(engine, PUTS_A_WAVE);
             }
             puts.wait(engine, 0);
-            let none = puts.begun == 0;
+            let none = !puts.have_begun();
             match outcome.and_then(|()| session.check_generation(generation)) {
                 Ok(()) => Ok(session.put_after_switch(table, items, puts.results())),
                 Err(error) if none => Err(error),

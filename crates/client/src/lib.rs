@@ -68,6 +68,7 @@ pub mod measure;
 mod model;
 mod ordered;
 mod pointers;
+mod puts;
 mod read;
 mod record;
 mod rows;

@@ -106,6 +106,7 @@ impl Connected {
             is_replicated: false,
             is_leased: self.is_leased,
             finds: true,
+            puts_many: true,
         }
     }
 }

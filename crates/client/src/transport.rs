@@ -99,6 +99,8 @@ pub(crate) struct ServerIdentity {
     pub is_leased: bool,
     /// Over TCP it answers FINDs.
     pub finds: bool,
+    /// It takes several puts in one request.
+    pub puts_many: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -110,6 +112,7 @@ impl ServerIdentity {
         self.may_write = other.may_write;
         self.is_replicated |= other.is_replicated;
         self.is_leased |= other.is_leased;
+        self.puts_many = other.puts_many;
     }
 }
 
@@ -433,6 +436,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Whether gets from a shard begin with FINDs.
     pub fn finds(&self, shard: usize) -> bool {
         self.ways.path != Path::Index && self.fabric.finds(self.shards[shard].reader.peer)
+    }
+
+    /// Whether several puts may be one request. What a primary takes that is written to by way of a mirror is
+    /// not known.
+    pub fn puts_many(&self) -> bool {
+        self.server.puts_many && !self.is_on_mirror()
     }
 
     /// Whether memory is within reach of loads.

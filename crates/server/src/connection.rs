@@ -11,7 +11,7 @@ use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
     Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR,
-    FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
+    FEATURE_PUT_MANY, FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 use nix::sys::socket::getsockopt;
@@ -250,7 +250,14 @@ impl Shared {
         let leased = if self.authority.lease_left().is_some() { FEATURE_LEASED } else { 0 };
         Frame::Welcome {
             version,
-            features: hints | commits | mirrors | sequences | replicated | leased | FEATURE_FINDS,
+            features: hints
+                | commits
+                | mirrors
+                | sequences
+                | replicated
+                | leased
+                | FEATURE_FINDS
+                | FEATURE_PUT_MANY,
             pid: std::process::id(),
             term: self.authority.term,
             may_write: access.may_write,

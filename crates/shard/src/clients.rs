@@ -23,7 +23,8 @@ use kelix_types::limits::SHARD_BATCH;
 use kelix_types::mark;
 use kelix_wire::control::Caller;
 use kelix_wire::{
-    FrameBuffer, Reply, ReplyHead, RequestShape, RingFault, RingReader, RingShape, RingWriter, Status,
+    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RequestShape, RingFault, RingReader, RingShape,
+    RingWriter, Sequence, Status,
 };
 
 use crate::datasets::Numbers;
@@ -315,12 +316,12 @@ impl Clients {
         self.look_at_others(fabric, OTHERS_A_STEP);
         let Clients { connected, turns, .. } = self;
         let clients = turns.recent.len();
-        let mut count = 0;
+        let (mut count, mut writes) = (0, 0);
         for turn in 0..clients {
             let peer = turns.recent[(turns.next_recent + turn) % clients];
             let Some(client) = connected[peer.0 as usize].as_mut() else { continue };
             let before = count;
-            while count < SHARD_BATCH && client.backlog.is_empty() && client.is_served() {
+            while writes < SHARD_BATCH && client.backlog.is_empty() && client.is_served() {
                 if batch.len() == count {
                     batch.push(Task::idle(peer));
                 }
@@ -340,6 +341,7 @@ impl Clients {
                 (task.peer, task.shape) = (peer, shape);
                 prepare(task, count);
                 count += 1;
+                writes += task.writes();
             }
             // With replies to send, or some that wait, it is not silent.
             let waits = client.parked + client.held > 0;
@@ -361,9 +363,21 @@ impl Clients {
     /// Whether a request is to be done. `Err`: what it was answered before.
     #[inline]
     pub fn deduplicate(&mut self, task: &Task) -> Result<(), ReplyHead> {
-        let Some(sequence) = task.shape.head.sequence else { return Ok(()) };
-        let client = self.connected[task.peer.0 as usize].as_mut();
-        let Some(history) = client.and_then(|client| client.history.as_mut()) else { return Ok(()) };
+        let RequestHead { id, op, sequence, .. } = task.shape.head;
+        match sequence {
+            // Each of its items has a number.
+            Some(sequence) if op != Op::PutMany => {
+                self.find_answer(task.peer, sequence).map_err(|known| ReplyHead { id, ..known })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a write of a client is to be done. `Err`: what it was answered before.
+    pub fn find_answer(&mut self, peer: PeerId, sequence: Sequence) -> Result<(), ReplyHead> {
+        let Some(history) = self.get_mut(peer).and_then(|client| client.history.as_mut()) else {
+            return Ok(());
+        };
         let known = match history.find(sequence) {
             Ok(None) => {
                 if sequence.again {
@@ -378,7 +392,15 @@ impl Clients {
             }
             Err(()) => ReplyHead { id: 0, status: Status::Forgotten, version: 0, location: 0 },
         };
-        Err(ReplyHead { id: task.shape.head.id, ..known })
+        Err(known)
+    }
+
+    /// Keeps the answer to a write that may be asked for again, and tells it to who follows.
+    pub fn note_answer(&mut self, peer: PeerId, number: u64, answer: ReplyHead, journal: &Journal) {
+        if let Some(history) = self.get_mut(peer).and_then(|client| client.history.as_mut()) {
+            history.note(number, answer);
+            journal.event(event::ANSWER, &history.answer_words(number, &answer));
+        }
     }
 
     /// Sends the answer to a request, and keeps it where it may be asked for again.
@@ -390,12 +412,8 @@ impl Clients {
         (store, recorder): (&Store, &Recorder),
     ) {
         if let Some(sequence) = task.shape.head.sequence {
-            if let Some(history) = self.get_mut(task.peer).and_then(|client| client.history.as_mut()) {
-                let reply = Reply::parse(frame.payload()).expect("an answer of this shard");
-                history.note(sequence.number, reply.head);
-                let journal = store.image.journal();
-                journal.event(event::ANSWER, &history.answer_words(sequence.number, &reply.head));
-            }
+            let reply = Reply::parse(frame.payload()).expect("an answer of this shard");
+            self.note_answer(task.peer, sequence.number, reply.head, store.image.journal());
         }
         self.reply(fabric, task, frame, (store, recorder));
     }

@@ -31,6 +31,7 @@ mod linked_items;
 mod mirror;
 mod ordered;
 mod places;
+mod puts;
 mod recorder;
 pub mod replicas;
 mod request;

@@ -28,7 +28,7 @@ impl Store {
             }
             Op::Ping | Op::Used | Op::LargePiece | Op::Intern | Op::Drop => return Ok(false),
             Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon => return Ok(false),
-            Op::Hold | Op::Freeze | Op::Overlays => return Ok(false),
+            Op::Hold | Op::Freeze | Op::Overlays | Op::PutMany => return Ok(false),
             _ if !kind.takes_key(request.key) => Answer::of(Status::Refused),
             _ if kind.has_items() => return Ok(false),
             Op::Get => {
@@ -87,7 +87,7 @@ impl Store {
         Some(Answer { status: Status::Mismatch, version, location })
     }
 
-    fn put_inline(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
+    pub(crate) fn put_inline(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
         let head = &request.head;
         let is_plain = !head.attributes && head.expiry.is_none() && head.client_flags == 0;
         let (Ok(value), true) = (<[u8; 8]>::try_from(request.body), is_plain) else {

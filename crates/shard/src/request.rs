@@ -14,16 +14,15 @@
 
 use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::NoRoom;
+use kelix_types::limits::PUTS_A_REQUEST;
 use kelix_types::{KeyHash, Place, TableId};
 use kelix_wire::generation::DROP_DATASET;
+use kelix_wire::puts;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, RequestShape, Status, encode_reply};
 
 use crate::large;
 use crate::shard::{Now, Progress, Shard};
 use crate::store::Answer;
-
-/// Requests of a batch whose changes are one record, where that is logged.
-const REQUESTS_A_RECORD: usize = 16;
 
 /// A request in a private copy.
 pub(crate) struct Task {
@@ -47,6 +46,16 @@ impl Task {
     pub fn idle(peer: PeerId) -> Task {
         let shape = RequestShape::of_head(RequestHead::new(Op::Ping, 0, TableId(0)));
         Task::new(peer, Vec::new(), shape, KeyHash(0))
+    }
+
+    /// How many of a client's operations it is.
+    #[inline(always)]
+    pub fn writes(&self) -> usize {
+        if self.shape.head.op == Op::PutMany {
+            puts::writes(Op::PutMany, self.request().body) as usize
+        } else {
+            1
+        }
     }
 
     #[inline(always)]
@@ -96,12 +105,15 @@ impl Shard {
                 index.prefetch_item(image, task.bucket, task.hash, task.shape.head.table);
             }
         }
-        for (index, task) in (1..).zip(&mut batch[..count]) {
+        let mut writes = 0;
+        for task in &mut batch[..count] {
             self.handle(now, fabric, task);
+            writes += task.writes();
             // Answers that wait for their record are not to wait for the whole batch: their clients go on
             // meanwhile. Where they wait for the disk, who writes the log wakes meanwhile.
-            if index % REQUESTS_A_RECORD == 0 && self.clients.held.is_on() {
+            if writes >= PUTS_A_REQUEST && self.clients.held.is_on() {
                 progress.wakes_log |= self.end_record(fabric);
+                writes = 0;
             }
         }
         self.requests.batch = batch;
@@ -113,6 +125,7 @@ impl Shard {
         let mut frame = std::mem::take(&mut self.requests.frame);
         let allowed = self.authorise(task).and_then(|()| self.clients.deduplicate(task));
         match allowed.map(|()| self.refuse_unlogged(task)) {
+            Ok(_) if task.shape.head.op == Op::PutMany => self.put_many(now, fabric, task, &mut frame),
             Err(answer) => {
                 encode_reply(&mut frame, answer);
                 self.clients.reply(fabric, task, &mut frame, (&self.store, &self.recorder));
@@ -175,7 +188,7 @@ impl Shard {
 
     /// Why a request cannot be done now, where that is for its table's sake.
     #[inline]
-    fn forbid(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Option<Status> {
+    pub(crate) fn forbid(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Option<Status> {
         if self.store.tables.is_empty() {
             return None;
         }
@@ -206,6 +219,7 @@ impl Shard {
                 return Ok(());
             }
             Op::Put => store.put_request(now.options_of(head, clock), &task.request(), hash),
+            Op::PutMany => unreachable!("handled before"),
             Op::Delete => Ok(store.delete(&task.request(), hash)),
             Op::Scan => {
                 store.scan(&task.request(), frame);

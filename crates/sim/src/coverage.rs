@@ -6,20 +6,20 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 148] = [
+pub const WANTED: [&str; 152] = [
     "FIND answered",
     "FIND answered by a leaf",
     "FIND of what a leaf has not",
     "FIND of what is absent",
-    "absence proven",
-    "absence that is not committed",
-    "absence that took too long",
-    "absence where all removals are committed",
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
     "READ too slow",
     "READ torn",
+    "absence proven",
+    "absence that is not committed",
+    "absence that took too long",
+    "absence where all removals are committed",
     "all nodes killed",
     "another replica was quicker",
     "answer to a request that was given up",
@@ -118,6 +118,9 @@ pub const WANTED: [&str; 148] = [
     "power of a disk lost",
     "power of a node's disk lost",
     "primary named its successor",
+    "put of several asked for again that had been done",
+    "put of several found no room",
+    "puts of several that found no room were asked for one by one",
     "read by name",
     "read on a mirror",
     "record applied to a mirror",
@@ -138,6 +141,7 @@ pub const WANTED: [&str; 148] = [
     "session on a mirror connected to the primary",
     "session went on over another connection",
     "session went over to another server",
+    "several puts in one request",
     "shard began with its log",
     "shard stopped",
     "sub-model added",

@@ -110,6 +110,9 @@ pub const MESSAGE_VALUE_BYTES_MAX: usize = 32 << 10;
 /// Requests a shard takes in one batch, with prefetch across them.
 pub const SHARD_BATCH: usize = 64;
 
+/// Most items of a request that puts several: as many as become one record where changes are logged.
+pub const PUTS_A_REQUEST: usize = 16;
+
 /// Longest name of a namespace.
 pub const NAMESPACE_BYTES_MAX: usize = 64;
 

@@ -34,6 +34,9 @@ pub const FEATURE_LEASED: u64 = 1 << 35;
 /// Server: over TCP it also answers FINDs.
 pub const FEATURE_FINDS: u64 = 1 << 36;
 
+/// Server: it takes several puts in one request ([`crate::puts`]).
+pub const FEATURE_PUT_MANY: u64 = 1 << 37;
+
 /// Longest name under which a mirror follows.
 pub const MIRROR_NAME_BYTES_MAX: usize = 255;
 

@@ -12,6 +12,7 @@ pub mod generation;
 pub mod mailboxes;
 mod message;
 mod model;
+pub mod puts;
 mod ring;
 mod scan;
 mod version;

@@ -65,6 +65,8 @@ pub enum Op {
     /// Items that the client has read itself: location words, 8 bytes each. The answer's version is the epoch
     /// of use.
     Used = 20,
+    /// Puts several items into a table: see [`crate::puts`].
+    PutMany = 21,
 }
 
 /// What is known of an operation without looking at its request: the one place that says whether an operation
@@ -101,7 +103,7 @@ impl Op {
         const WRITE: OpProperties = OpProperties { needs_writer: true, has_effect: true, ..READ };
         match self {
             Op::Get | Op::Scan | Op::Ping | Op::Used => READ,
-            Op::Put | Op::Delete | Op::LargeCommit => {
+            Op::Put | Op::PutMany | Op::Delete | Op::LargeCommit => {
                 OpProperties { is_deduplicated: true, changes_items: true, ..WRITE }
             }
             Op::Intern | Op::Drop | Op::Switch | Op::Abandon => {
@@ -136,6 +138,7 @@ impl Op {
             18 => Op::Overlays,
             19 => Op::Drop,
             20 => Op::Used,
+            21 => Op::PutMany,
             _ => return None,
         })
     }
@@ -364,6 +367,11 @@ impl FrameBuffer {
     /// Changes a word that was added.
     pub fn set(&mut self, index: usize, word: u64) {
         self.0[2 + index] = word;
+    }
+
+    /// Whether the request in here is of an operation.
+    pub fn is_for(&self, op: Op) -> bool {
+        self.0.get(2).is_some_and(|word| *word as u8 == op as u8)
     }
 
     /// Says of the request in here that it is asked again.
@@ -639,6 +647,7 @@ mod tests {
             (Op::Overlays, [true, true, false, false]),
             (Op::Drop, [true, true, true, false]),
             (Op::Used, [false, false, false, false]),
+            (Op::PutMany, [true, true, true, true]),
         ];
         assert!((1..=u8::MAX).map_while(Op::from_number).eq(golden.iter().map(|(op, _)| *op)));
         for (op, [needs_writer, has_effect, is_deduplicated, changes_items]) in golden {

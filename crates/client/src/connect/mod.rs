@@ -23,7 +23,7 @@ use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{
     Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR,
-    FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
+    FEATURE_PUT_MANY, FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 
 use crate::client::Client;
@@ -586,6 +586,7 @@ fn greeted(answer: Frame) -> Result<ServerIdentity> {
         is_replicated: has(FEATURE_REPLICATED),
         is_leased: has(FEATURE_LEASED),
         finds: has(FEATURE_FINDS),
+        puts_many: has(FEATURE_PUT_MANY),
         view,
         life,
     })

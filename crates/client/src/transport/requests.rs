@@ -6,7 +6,7 @@ use kelix_fabric::{Mailbox, RemoteMemory};
 use kelix_image::Committed;
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Version, mark};
-use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Sequence, Status, encode_request};
+use kelix_wire::{FrameBuffer, Op, Reply, ReplyHead, RequestHead, Sequence, Status, encode_request, puts};
 
 use super::mirror::{Lost, state_of};
 use super::{ShardState, Transport, fault};
@@ -51,6 +51,20 @@ impl Answer {
 
     pub fn version(&self) -> Option<Version> {
         self.present.then_some(Version(self.version))
+    }
+
+    /// The answers to the first of several puts, as many as were tried. `None`: they make no sense.
+    pub fn of_puts(&self) -> Option<impl Iterator<Item = Answer>> {
+        let of_item = |head: ReplyHead| Answer {
+            status: head.status,
+            version: head.version,
+            present: head.location != 0,
+            location: Location::from_word(head.location),
+            item: Vec::new(),
+            write: true,
+            station: self.station,
+        };
+        puts::outcomes(&self.item).map(|heads| heads.map(of_item))
     }
 }
 
@@ -157,7 +171,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.countdown.check().map_err(PostError::Failed)?;
         // A write can be told from others only while it is among the last.
         let counts = self.requests.kept && head.op.properties().is_deduplicated;
-        if counts && !self.may_count(station) {
+        let writes = puts::writes(head.op, body);
+        if counts && !self.may_count(station, writes) {
             return Err(PostError::Full);
         }
         let slot = match self.requests.free.pop() {
@@ -196,8 +211,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         let write = head.op.properties().has_effect;
         pending.state = PendingState::Waiting { write, wanted };
         if counts {
-            state.sequence += 1;
-            state.unanswered.push_back((state.sequence, slot, pending.generation));
+            state.unanswered.push_back((state.sequence + 1, slot, pending.generation));
+            state.sequence += writes;
         }
         (pending.shard, pending.order) = (station as u16, self.requests.posted);
         pending.is_get = head.op == Op::Get;
@@ -207,14 +222,14 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         Ok(RequestId(head.id))
     }
 
-    /// Whether one more write may be under way to a station which is to know the answer to each.
-    fn may_count(&mut self, station: usize) -> bool {
+    /// Whether so many more writes may be under way to a station which is to know the answer to each.
+    fn may_count(&mut self, station: usize, writes: u64) -> bool {
         let ShardState { sequence, unanswered, .. } = state_of(&mut self.shards, &mut self.mirror, station);
         while let Some((first, slot, generation)) = unanswered.front() {
             let pending = &self.requests.pending[usize::from(*slot)];
             let waits = matches!(pending.state, PendingState::Waiting { .. });
             if waits && pending.generation == *generation {
-                return *sequence - first < SEQUENCES_KEPT as u64 - 1;
+                return *sequence + writes - first < SEQUENCES_KEPT as u64;
             }
             unanswered.pop_front();
         }
@@ -253,6 +268,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                 continue;
             }
             match pending.state {
+                // A server of another release would take it for nonsense.
+                PendingState::Waiting { wanted: true, .. }
+                    if pending.kept.is_for(Op::PutMany) && !self.server.puts_many =>
+                {
+                    pending.state = PendingState::Lost(Lost { has_effect: true });
+                }
                 PendingState::Waiting { wanted: true, .. } => {
                     self.requests.again.push(slot as u16);
                     pending.kept.ask_again();
