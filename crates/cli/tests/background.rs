@@ -220,6 +220,6 @@ fn two_starts_of_a_cluster_at_once_begin_one() {
 fn a_command_for_a_cluster_that_there_is_not_names_the_cluster() {
     let place = Place::new();
     let [kill, status] = place.kelix_of_cluster([&["cluster", "kill", "1"], &["cluster", "status"]]);
-    kill.failed(3, &["there is no cluster c"]);
-    status.failed(3, &["kelix --cluster c cluster start"]);
+    kill.failed(1, &["there is no cluster c"]);
+    status.failed(1, &["kelix --cluster c cluster start"]);
 }

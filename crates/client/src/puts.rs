@@ -226,9 +226,10 @@ impl<'p> Puts<'p> {
         self.results[number] = Some(version.map_err(|error| error.of(self.operation)));
     }
 
-    /// How the puts that were begun have ended, in order.
+    /// How the puts have ended, in order.
     pub fn results(self) -> Vec<Result<Version>> {
-        self.results.into_iter().flatten().collect()
+        // In the same memory: there is a result where there may be none.
+        self.results.into_iter().map(|result| result.expect("all have ended")).collect()
     }
 }
 

@@ -31,10 +31,11 @@ mod tests {
     fn only_cores_of_the_mask_are_chosen() {
         assert_eq!(choose(&[0, 1, 2, 3], 4, 3), [3, 2, 1]);
         assert_eq!(choose(&[4, 5, 9, 70], 4, 2), [70, 9]);
-        assert_eq!(choose(&[4, 5, 6, 7], 4, 4), []);
-        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], 2, 2), []);
         assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], 2, 1), [7]);
-        assert_eq!(choose(&[], 1, 1), []);
+        for (allowed, parallelism, shards) in [(&[4, 5, 6, 7][..], 4, 4), (&[4, 5, 6, 7], 2, 2), (&[], 1, 1)]
+        {
+            assert!(choose(allowed, parallelism, shards).is_empty(), "{allowed:?} {parallelism} {shards}");
+        }
     }
 
     #[test]

@@ -11,8 +11,10 @@ use kelix_types::{KeyHash, Place, mark};
 use kelix_wire::generation::Arrived;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Sequence, Status, encode_reply, puts};
 
+use crate::clients::Clients;
+use crate::recorder::Recorder;
 use crate::request::Task;
-use crate::shard::{Now, Shard};
+use crate::shard::Now;
 use crate::store::{Answer, Store};
 
 /// An item of a request, and what its key leads to.
@@ -23,69 +25,67 @@ struct Near<'a> {
     bucket: Place,
 }
 
-impl Shard {
-    /// Puts the items of a request, and replies.
-    pub(crate) fn put_many(
-        &mut self,
-        now: Now,
-        fabric: &mut (impl Mailbox + Clock),
-        task: &Task,
-        frame: &mut FrameBuffer,
-    ) {
-        let request = task.request();
-        let RequestHead { id, table, sequence, durable, .. } = request.head;
-        let unlogged = self.clients.held.refuse(&request.head);
-        let refused = unlogged.or_else(|| self.forbid(now, task.peer, &request.head));
-        let mut near = [None; PUTS_A_REQUEST];
-        let count = self.store.bring_near(&request, &mut near);
-        let status = if count.is_some() { Status::Ok } else { Status::Refused };
-        encode_reply(frame, ReplyHead { id, status, version: 0, location: 0 });
-        let items = near[..count.unwrap_or(0)].iter().flatten().copied();
-        let (mut tried, mut are_known) = (0, false);
-        for Near { arrived: Arrived { item, tail }, hash, .. } in items {
-            let number = sequence.map(|first| Sequence { number: first.number.wrapping_add(tried), ..first });
-            // First of all: what is refused now may have been done before.
-            let known = number.map_or(Ok(()), |number| self.clients.find_answer(task.peer, number));
-            let answer = match (known, refused) {
-                (Err(known), _) => {
-                    mark!("put of several asked for again that had been done");
-                    are_known = true;
-                    known
+/// Puts the items of a request, and replies.
+pub(crate) fn put_many(
+    (store, clients, recorder): (&mut Store, &mut Clients, &Recorder),
+    now: Now,
+    fabric: &mut (impl Mailbox + Clock),
+    task: &Task,
+    frame: &mut FrameBuffer,
+) {
+    let request = task.request();
+    let RequestHead { id, table, sequence, durable, .. } = request.head;
+    let unlogged = clients.held.refuse(&request.head);
+    let refused = unlogged.or_else(|| store.tables.forbid(now, clients.connection(task.peer), &request.head));
+    let mut near = [None; PUTS_A_REQUEST];
+    let count = store.bring_near(&request, &mut near);
+    let status = if count.is_some() { Status::Ok } else { Status::Refused };
+    encode_reply(frame, ReplyHead { id, status, version: 0, location: 0 });
+    let items = near[..count.unwrap_or(0)].iter().flatten().copied();
+    let (mut tried, mut are_known) = (0, false);
+    for Near { arrived: Arrived { item, tail }, hash, .. } in items {
+        let number = sequence.map(|first| Sequence { number: first.number.wrapping_add(tried), ..first });
+        // First of all: what is refused now may have been done before.
+        let known = number.map_or(Ok(()), |number| clients.find_answer(task.peer, number));
+        let answer = match (known, refused) {
+            (Err(known), _) => {
+                mark!("put of several asked for again that had been done");
+                are_known = true;
+                known
+            }
+            (Ok(()), Some(status)) => ReplyHead { id, status, version: 0, location: 0 },
+            (Ok(()), None) => {
+                let head = RequestHead {
+                    attributes: item.attributes,
+                    expiry: item.expiry,
+                    client_flags: item.client_flags,
+                    durable,
+                    ..RequestHead::new(Op::Put, id, table)
+                };
+                let put = Request { head, key: item.key, body: item.body, tail };
+                let Ok(answer) = store.put_one(now, fabric, &put, hash) else {
+                    mark!("put of several found no room");
+                    break;
+                };
+                let Answer { status, version, location } = answer;
+                let answer = ReplyHead { id, status, version, location };
+                if let Some(Sequence { number, .. }) = number {
+                    clients.note_answer(task.peer, number, answer, store.image.journal());
                 }
-                (Ok(()), Some(status)) => ReplyHead { id, status, version: 0, location: 0 },
-                (Ok(()), None) => {
-                    let head = RequestHead {
-                        attributes: item.attributes,
-                        expiry: item.expiry,
-                        client_flags: item.client_flags,
-                        durable,
-                        ..RequestHead::new(Op::Put, id, table)
-                    };
-                    let put = Request { head, key: item.key, body: item.body, tail };
-                    let Ok(answer) = self.store.put_one(now, fabric, &put, hash) else {
-                        mark!("put of several found no room");
-                        break;
-                    };
-                    let Answer { status, version, location } = answer;
-                    let answer = ReplyHead { id, status, version, location };
-                    if let Some(Sequence { number, .. }) = number {
-                        self.clients.note_answer(task.peer, number, answer, self.store.image.journal());
-                    }
-                    answer
-                }
-            };
-            puts::push_outcome(frame, &answer);
-            tried += 1;
-        }
-        if tried > 1 {
-            mark!("several puts in one request");
-        }
-        frame.set(1, tried);
-        if unlogged.is_some() && !are_known {
-            self.clients.refuse(fabric, task, frame);
-        } else {
-            self.clients.reply(fabric, task, frame, (&self.store, &self.recorder));
-        }
+                answer
+            }
+        };
+        puts::push_outcome(frame, &answer);
+        tried += 1;
+    }
+    if tried > 1 {
+        mark!("several puts in one request");
+    }
+    frame.set(1, tried);
+    if unlogged.is_some() && !are_known {
+        clients.refuse(fabric, task, frame);
+    } else {
+        clients.reply(fabric, task, frame, (store, recorder));
     }
 }
 

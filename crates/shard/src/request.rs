@@ -21,6 +21,7 @@ use kelix_wire::puts;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, RequestShape, Status, encode_reply};
 
 use crate::large;
+use crate::puts::put_many;
 use crate::shard::{Now, Progress, Shard};
 use crate::store::Answer;
 
@@ -125,7 +126,10 @@ impl Shard {
         let mut frame = std::mem::take(&mut self.requests.frame);
         let allowed = self.authorise(task).and_then(|()| self.clients.deduplicate(task));
         match allowed.map(|()| self.refuse_unlogged(task)) {
-            Ok(_) if task.shape.head.op == Op::PutMany => self.put_many(now, fabric, task, &mut frame),
+            Ok(_) if task.shape.head.op == Op::PutMany => {
+                let parts = (&mut self.store, &mut self.clients, &self.recorder);
+                put_many(parts, now, fabric, task, &mut frame);
+            }
             Err(answer) => {
                 encode_reply(&mut frame, answer);
                 self.clients.reply(fabric, task, &mut frame, (&self.store, &self.recorder));
@@ -188,7 +192,7 @@ impl Shard {
 
     /// Why a request cannot be done now, where that is for its table's sake.
     #[inline]
-    pub(crate) fn forbid(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Option<Status> {
+    fn forbid(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Option<Status> {
         if self.store.tables.is_empty() {
             return None;
         }

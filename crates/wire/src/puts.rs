@@ -15,6 +15,8 @@ use kelix_types::limits::PUTS_A_REQUEST;
 use crate::generation::{Arrived, NewItem, take_item};
 use crate::message::{FrameBuffer, Op, Reply, ReplyHead};
 
+/// Room for the items of a request, as a rule: 128 bytes each.
+const ROOM_WORDS: usize = 16 * PUTS_A_REQUEST;
 /// Words of an answer in a reply.
 const OUTCOME_WORDS: usize = 3;
 
@@ -27,6 +29,7 @@ impl PutsBody {
     #[inline]
     pub fn push(&mut self, item: &NewItem<'_>) {
         if self.0.is_empty() {
+            self.0.reserve(ROOM_WORDS);
             self.0.push(0);
         }
         self.0[0] += 1;
