@@ -234,7 +234,7 @@ fn requests_that_make_no_sense() {
     let sizes = |key: u64, body: u64| with(1, key | body << 32);
     let cases = [
         ("an operation that is none", with(0, put[0] & !0xff)),
-        ("an operation that is not there yet", with(0, put[0] & !0xff | 21)),
+        ("an operation that is not there yet", with(0, put[0] & !0xff | 22)),
         ("flags that are none", with(0, put[0] | 0x80 << 8)),
         ("a key beyond the frame", sizes(800, 0)),
         ("a body beyond the frame", sizes(3, 1 << 20)),
@@ -277,7 +277,7 @@ fn requests_for_what_cannot_be() {
     let new = |op: Op| RequestHead::new(op, 5, TABLE);
     let with = |op: Op, argument: u64| RequestHead { argument: Some(argument), ..new(op) };
     let catalogue = |op: Op| RequestHead::new(op, 5, TableId::CATALOGUE);
-    let refused: [(RequestHead, &[u8], &[u8]); 11] = [
+    let refused: [(RequestHead, &[u8], &[u8]); 13] = [
         (with(Op::LargePiece, 0), b"", b"a piece of no value"),
         (new(Op::LargeCommit), b"k", b""),
         (new(Op::LargeBegin), b"k", b""),
@@ -289,6 +289,8 @@ fn requests_for_what_cannot_be() {
         (new(Op::Intern), b"in a table that is not there", b""),
         (RequestHead { attributes: true, ..new(Op::Put) }, b"k", &[0xff; 40]),
         (new(Op::RepairLink), b"k", b"no place"),
+        (new(Op::PutMany), b"", &[0xff; 8]),
+        (new(Op::PutMany), b"k", &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
     ];
     for (head, key, body) in refused {
         let status = session.call(1, head, key, body);

@@ -78,7 +78,7 @@ fn options_that_a_command_does_not_heed_are_refused_behind_its_name() {
         let mut kelix = Command::new(env!("CARGO_BIN_EXE_kelix"));
         kelix.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").args(args).output().expect("it runs")
     };
-    let of_node = kelix(&["serve", "--cluster", "c", "--node", "a", "--dir", "x"]);
+    let of_node = kelix(&["serve", "--node", "a", "--dir", "x"]);
     let why = String::from_utf8_lossy(&of_node.stderr);
     assert!(of_node.status.code() == Some(2) && why.contains("leave --dir out"), "{why}");
     // What stands before the name, as in an alias, or what the environment sets, is for other commands, and
