@@ -340,7 +340,7 @@ impl World {
     fn put_many(&mut self, request: &Request<'_>, reply: &Reply<'_>) {
         let (mut items, answers) = (Vec::new(), puts::outcomes(reply.item).expect("answers"));
         let is_good = puts::take_items(request.tail, |arrived| items.push(arrived.item)).is_some();
-        let answers: Vec<ReplyHead> = answers.collect();
+        let answers: Vec<ReplyHead> = answers.map(|answer| answer.head).collect();
         assert_eq!(answers.len() as u64, reply.head.version);
         let is_done = is_good && reply.head.status == Status::Ok;
         assert!(answers.len() <= items.len() && (is_done || answers.is_empty()));

@@ -68,7 +68,7 @@ impl Context {
             return Err(Failure::usage(operation, context));
         }
         if is_input_closed() {
-            // What is read would be empty, and written in the place of what was to come.
+            // Nothing would be read, and an empty value written in the place of the one that was to come.
             let context = format!("standard input is closed: give {instead}");
             return Err(Failure::usage(operation, context));
         }

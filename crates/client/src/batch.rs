@@ -341,9 +341,9 @@ impl Session {
         const OPERATION: &str = "multi_get_put";
         self.operate(OPERATION, |session| {
             let BoundTable { id, generation } = session.check_table(table)?;
+            let mut puts = Puts::new(&session.engine, OPERATION, id, items)?;
             keys.iter().try_for_each(|key| check_key(id, key))?;
             let Session { engine, batch, .. } = session;
-            let mut puts = Puts::new(engine, OPERATION, id, items)?;
             engine.note_operation()?;
             values.reset(keys.len());
             // The gets are spread over the waves of puts, and go at once if there are none.

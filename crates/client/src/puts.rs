@@ -36,7 +36,7 @@ pub(crate) struct Puts<'p> {
     items: &'p [(&'p [u8], &'p [u8])],
     /// For each shard.
     gathered: Vec<Gathered>,
-    /// Those that were sent, request by request.
+    /// The puts sent so far, request by request.
     sent: Vec<Numbered>,
     /// Requests, with those of `sent` that each has.
     under_way: Pipeline<Range<usize>>,
@@ -50,7 +50,7 @@ pub(crate) struct Puts<'p> {
 }
 
 impl<'p> Puts<'p> {
-    /// Those of a table. An error: one of them cannot be.
+    /// The puts of a batch into a table. An error: one of them cannot be.
     pub fn new(
         engine: &Engine,
         operation: &'static str,
@@ -120,7 +120,7 @@ impl<'p> Puts<'p> {
     /// Sends what was gathered for a shard.
     fn send_gathered(&mut self, engine: &mut Engine, shard: usize) {
         let Gathered { body, items } = &mut self.gathered[shard];
-        if let &[] | &[_] = &items[..] {
+        if items.len() < 2 {
             body.clear();
             return items.pop().into_iter().for_each(|item| self.send_one(engine, item, shard));
         }

@@ -99,7 +99,7 @@ pub(crate) struct ServerIdentity {
     pub is_leased: bool,
     /// Over TCP it answers FINDs.
     pub finds: bool,
-    /// It takes several puts in one request.
+    /// Several puts may be one request.
     pub puts_many: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.

@@ -25,17 +25,16 @@ struct Near<'a> {
     bucket: Place,
 }
 
-/// Puts the items of a request, and replies.
+/// Puts the items of a request, and replies. `unlogged`: why the log takes nothing now.
 pub(crate) fn put_many(
     (store, clients, recorder): (&mut Store, &mut Clients, &Recorder),
-    now: Now,
+    (now, unlogged): (Now, Option<Status>),
     fabric: &mut (impl Mailbox + Clock),
     task: &Task,
     frame: &mut FrameBuffer,
 ) {
     let request = task.request();
     let RequestHead { id, table, sequence, durable, .. } = request.head;
-    let unlogged = clients.held.refuse(&request.head);
     let refused = unlogged.or_else(|| store.tables.forbid(now, clients.connection(task.peer), &request.head));
     let mut near = [None; PUTS_A_REQUEST];
     let count = store.bring_near(&request, &mut near);
@@ -180,7 +179,8 @@ mod tests {
         let payload = alone.answer().expect("an answer");
         let reply = Reply::parse(&payload).expect("a reply");
         assert_eq!((reply.head.id, alone.has_more()), (7, false));
-        let answers: Vec<ReplyHead> = puts::outcomes(reply.item).expect("answers").collect();
+        let answers = puts::outcomes(reply.item).expect("answers");
+        let answers: Vec<ReplyHead> = answers.map(|answer| answer.head).collect();
         assert_eq!(reply.head.version, answers.len() as u64);
         (reply.head.status, answers)
     }
@@ -356,7 +356,7 @@ mod tests {
         let mut alone = Harness::new(1, &Mailboxes::default());
         let keys: Vec<[u8; 8]> = (0..PUTS_A_REQUEST as u64).map(u64::to_le_bytes).collect();
         let items: Vec<NewItem<'_>> = keys.iter().map(|key| plain(key, b"")).collect();
-        // Whoever has sent something before is looked at in each step.
+        // A client that has sent something before is looked at in each step.
         ask(&mut alone, request(head(TABLE), &items));
         let requests = SHARD_BATCH / PUTS_A_REQUEST;
         (0..2 * requests).for_each(|_| alone.push(&mut request(head(TABLE), &items)));

@@ -9,6 +9,7 @@
 //!     try_once        what a write that found no room goes through again when there is some (`waiting`):
 //!       forbid        does the table take it now?
 //!       execute       the operation
+//!     (put_many)      several puts in one request: the same for each item (`puts`)
 //!     answer          into the client's ring, or its backlog; all is sent off when the step ends
 //! ```
 
@@ -126,9 +127,10 @@ impl Shard {
         let mut frame = std::mem::take(&mut self.requests.frame);
         let allowed = self.authorise(task).and_then(|()| self.clients.deduplicate(task));
         match allowed.map(|()| self.refuse_unlogged(task)) {
-            Ok(_) if task.shape.head.op == Op::PutMany => {
+            Ok(logged) if task.shape.head.op == Op::PutMany => {
                 let parts = (&mut self.store, &mut self.clients, &self.recorder);
-                put_many(parts, now, fabric, task, &mut frame);
+                let unlogged = logged.err().map(|answer| answer.status);
+                put_many(parts, (now, unlogged), fabric, task, &mut frame);
             }
             Err(answer) => {
                 encode_reply(&mut frame, answer);

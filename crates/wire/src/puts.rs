@@ -42,7 +42,7 @@ impl PutsBody {
         self.0.clear();
     }
 
-    /// Its words so far.
+    /// The words so far.
     pub fn words(&self) -> &[u64] {
         &self.0
     }
@@ -81,11 +81,11 @@ pub fn push_outcome(frame: &mut FrameBuffer, answer: &ReplyHead) {
 }
 
 /// The answers in a reply's words, to the first items of the request. `None`: they make no sense.
-pub fn outcomes(words: &[u64]) -> Option<impl Iterator<Item = ReplyHead>> {
+pub fn outcomes(words: &[u64]) -> Option<impl Iterator<Item = Reply<'_>>> {
     let answers = words.chunks_exact(OUTCOME_WORDS);
     let is_whole = answers.remainder().is_empty() && answers.len() <= PUTS_A_REQUEST;
     let is_good = is_whole && answers.clone().all(|answer| Reply::parse(answer).is_some());
-    is_good.then(|| answers.filter_map(Reply::parse).map(|reply| reply.head))
+    is_good.then(|| answers.filter_map(Reply::parse))
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
         answers.iter().for_each(|answer| push_outcome(&mut frame, answer));
         assert_eq!(frame.payload(), [7 << 32, 2, 0, 0, 9, 1 << 40, 4, 0, 0]);
         let reply = Reply::parse(frame.payload()).unwrap();
-        assert!(outcomes(reply.item).unwrap().eq(answers));
+        assert!(outcomes(reply.item).unwrap().map(|reply| reply.head).eq(answers));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kelix_fabric::{Mailbox, RemoteMemory};
 use kelix_image::Committed;
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Version, mark};
-use kelix_wire::{FrameBuffer, Op, Reply, ReplyHead, RequestHead, Sequence, Status, encode_request, puts};
+use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Sequence, Status, encode_request, puts};
 
 use super::mirror::{Lost, state_of};
 use super::{ShardState, Transport, fault};
@@ -55,16 +55,22 @@ impl Answer {
 
     /// The answers to the first of several puts, as many as were tried. `None`: they make no sense.
     pub fn of_puts(&self) -> Option<impl Iterator<Item = Answer>> {
-        let of_item = |head: ReplyHead| Answer {
-            status: head.status,
-            version: head.version,
-            present: head.location != 0,
-            location: Location::from_word(head.location),
-            item: Vec::new(),
-            write: true,
-            station: self.station,
-        };
-        puts::outcomes(&self.item).map(|heads| heads.map(of_item))
+        let replies = puts::outcomes(&self.item)?;
+        Some(replies.map(|reply| Answer::of(&reply, self.write, self.station)))
+    }
+
+    /// A reply of a station, to a request that is a write or not.
+    #[inline]
+    fn of(reply: &Reply<'_>, write: bool, station: usize) -> Answer {
+        Answer {
+            status: reply.head.status,
+            version: reply.head.version,
+            present: reply.head.location != 0,
+            location: reply.location(),
+            item: reply.item.to_vec(),
+            write,
+            station,
+        }
     }
 }
 
@@ -344,15 +350,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
                 let reached = tells_record.then(|| reached(&reply, record, pending.is_get));
                 match pending.state {
                     PendingState::Waiting { wanted: true, write } => {
-                        pending.state = PendingState::Answered(Answer {
-                            write,
-                            station,
-                            status: reply.head.status,
-                            version: reply.head.version,
-                            present: reply.head.location != 0,
-                            location: reply.location(),
-                            item: reply.item.to_vec(),
-                        });
+                        pending.state = PendingState::Answered(Answer::of(&reply, write, station));
                     }
                     PendingState::Waiting { wanted: false, .. } => {
                         pending.state = PendingState::Free;
