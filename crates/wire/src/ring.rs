@@ -15,11 +15,16 @@
 //! a frame of 2^32 - 1 payload words says: go on at the start of the ring
 //! ```
 //!
+//! A ring has room for much that is under way, and few clients have much. So where the reader agrees the writer goes
+//! back to the start of the ring behind a *lap*, as soon as what stands there is consumed: then only the first
+//! pages of the mailbox are ever touched, as many as what is under way at once needs.
+//!
 //! Invariants:
 //! 1. The reader clears a frame before it reports it consumed, and the writer never writes unreported space;
 //!    so a word at the reader's position is either zero or the indicator of the next frame.
 //! 2. Sequences count up from 1 and skip 0, so an indicator is never zero.
 //! 3. The peer's memory is hostile: a count that cannot be is a [`RingFault`], and ends the connection.
+//! 4. A jump to the start stands behind a frame, so that a reader that follows jumps comes to a frame.
 
 use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::words::bytes_of;
@@ -48,11 +53,19 @@ pub mod mailbox_word {
 
 const SKIP: u32 = u32::MAX;
 
+/// Words behind which a ring goes back to its start between two sides that share memory: those of the mailbox's
+/// first page of 4 KiB.
+pub const LAP_NEAR: u64 = 512 - mailbox_word::RING as u64;
+/// The same between others, to whom each report of what was consumed is a message.
+pub const LAP_FAR: u64 = 8192 - mailbox_word::RING as u64;
+
 /// What both ends of a ring have to agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingShape {
     words: u64,
     checksummed: bool,
+    /// Words behind which the writer goes back to the start where it can: all, if only at the end.
+    lap: u64,
 }
 
 impl RingShape {
@@ -65,7 +78,24 @@ impl RingShape {
     /// what is written may not arrive in order.
     pub const fn new(words: u64, ordered_placement: bool) -> RingShape {
         assert!(words.is_power_of_two() && words >= 32);
-        RingShape { words, checksummed: !ordered_placement }
+        RingShape { words, checksummed: !ordered_placement, lap: words }
+    }
+
+    /// The same, in laps of so many words.
+    pub const fn in_laps(self, words: u64) -> RingShape {
+        assert!(0 < words && words <= self.words);
+        RingShape { lap: words, ..self }
+    }
+
+    /// Whether the writer goes back to the start before the end.
+    const fn has_laps(self) -> bool {
+        self.lap < self.words
+    }
+
+    /// Words behind which the reader reports what it has consumed: so often that the writer finds the start free
+    /// when a lap is over.
+    const fn reported_words(self) -> u64 {
+        if self.has_laps() { self.lap.div_ceil(4) } else { self.words / 4 }
     }
 
     /// Bytes of the mailbox that has the ring.
@@ -106,6 +136,8 @@ fn next_sequence(sequence: u32) -> u32 {
 pub struct RingWriter {
     written: u64,
     consumed: u64,
+    /// What was written when it was last looked whether the start is free.
+    looked: u64,
     sequence: u32,
     shape: RingShape,
 }
@@ -113,7 +145,7 @@ pub struct RingWriter {
 impl RingWriter {
     /// For a fresh connection.
     pub fn new(shape: RingShape) -> RingWriter {
-        RingWriter { written: 0, consumed: 0, sequence: 1, shape }
+        RingWriter { written: 0, consumed: 0, looked: 0, sequence: 1, shape }
     }
 
     /// Posts a frame if it fits now. The caller rings the doorbell and wakes the peer.
@@ -127,7 +159,8 @@ impl RingWriter {
         let words = payload_words + if self.shape.checksummed { 2 } else { 1 };
         assert!(words <= self.shape.frame_words_max(), "a frame of {words} words");
         let at = self.shape.at(self.written);
-        let skip = if at + words > self.shape.words { self.shape.words - at } else { 0 };
+        let jumps = at + words > self.shape.words || self.ends_lap(fabric, peer, words)?;
+        let skip = if jumps { self.shape.words - at } else { 0 };
         if self.written + skip + words > self.consumed + self.shape.words {
             self.consumed = self.reported(fabric, peer)?;
             if self.written + skip + words > self.consumed + self.shape.words {
@@ -147,6 +180,23 @@ impl RingWriter {
         self.sequence = next_sequence(self.sequence);
         self.written += words;
         Ok(true)
+    }
+
+    /// Whether a frame of so many words is to stand at the start of the ring, since a lap is over and what stood
+    /// there is consumed.
+    #[inline]
+    fn ends_lap(&mut self, fabric: &impl Mailbox, peer: PeerId, words: u64) -> Result<bool, RingFault> {
+        let at = self.shape.at(self.written);
+        if !self.shape.has_laps() || at == 0 || at + words <= self.shape.lap {
+            return Ok(false);
+        }
+        let free = self.written - at + words;
+        // Whoever has much under way would look in vain with each frame.
+        if self.consumed < free && self.written - self.looked >= self.shape.reported_words() {
+            self.looked = self.written;
+            self.consumed = self.reported(fabric, peer)?;
+        }
+        Ok(self.consumed >= free)
     }
 
     /// Whether the peer has reported progress since a push failed.
@@ -216,9 +266,10 @@ impl RingReader {
             }
             let count = indicator as u32;
             if count == SKIP {
-                if at + self.shape.frame_words_max() <= self.shape.words {
-                    // Any frame has room there. A peer that jumps from the start to the start could be
-                    // followed for ever.
+                // A peer that jumps from the start to the start could be followed for ever; and where there are no
+                // laps a jump is of no use where any frame has room.
+                if at == 0 || !self.shape.has_laps() && at + self.shape.frame_words_max() <= self.shape.words
+                {
                     return Err(RingFault("a jump where a frame has room"));
                 }
                 ring.store(at as usize, 0);
@@ -247,7 +298,7 @@ impl RingReader {
     fn advance(&mut self, fabric: &mut impl Mailbox, peer: PeerId, words: u64) {
         self.consumed += words;
         self.sequence = next_sequence(self.sequence);
-        if self.consumed - self.reported >= self.shape.words / 4 {
+        if self.consumed - self.reported >= self.shape.reported_words() {
             self.reported = self.consumed;
             // A broken connection is noticed by whoever waits for an answer.
             let _ = fabric.post_write(peer, mailbox_word::CONSUMED, &[self.consumed]);
@@ -301,12 +352,11 @@ mod tests {
 
     #[test]
     fn frames_of_all_sizes_pass_many_laps() {
-        for ordered in [true, false] {
+        let whole = |ordered| RingShape::of_messages(ordered);
+        let shapes = [true, false].map(|ordered| [whole(ordered), whole(ordered).in_laps(LAP_NEAR)]);
+        for shape in shapes.into_iter().flatten() {
             let (mut a, mut b) = sides();
-            let (mut writer, mut reader) = (
-                RingWriter::new(RingShape::of_messages(ordered)),
-                RingReader::new(RingShape::of_messages(ordered)),
-            );
+            let (mut writer, mut reader) = (RingWriter::new(shape), RingReader::new(shape));
             let mut payload = Vec::new();
             let mut backlog = std::collections::VecDeque::new();
             let rounds = if cfg!(miri) { 40 } else { 3000 };
@@ -327,6 +377,42 @@ mod tests {
             }
             assert!(backlog.is_empty());
         }
+    }
+
+    /// Frames pass with so many under way at once. Returns the furthest word of the ring that was written to.
+    fn furthest(shape: RingShape, under_way: usize, frame_words: std::ops::Range<usize>) -> usize {
+        let ((mut a, mut b), mut payload) = (sides(), Vec::new());
+        let (mut writer, mut reader) = (RingWriter::new(shape), RingReader::new(shape));
+        let (mut sent, mut furthest) = (std::collections::VecDeque::new(), 0);
+        for round in 0..20_000u64 {
+            if sent.len() == under_way {
+                assert!(reader.pop(&mut b, PEER, &mut payload).unwrap());
+                assert_eq!(Some(&payload), sent.pop_front().as_ref());
+            }
+            let length = frame_words.start + (round as usize * 7919) % frame_words.len();
+            let words: Vec<u64> = (0..length as u64).map(|word| word * round).collect();
+            assert!(writer.push(&mut a, PEER, &mut frame(&words)).unwrap(), "room for little");
+            furthest = furthest.max(shape.at(writer.written - 1) as usize);
+            sent.push_back(words);
+        }
+        while reader.pop(&mut b, PEER, &mut payload).unwrap() {
+            assert_eq!(Some(&payload), sent.pop_front().as_ref());
+        }
+        assert!(sent.is_empty());
+        furthest
+    }
+
+    #[test]
+    fn who_has_little_under_way_touches_little() {
+        let whole = RingShape::of_messages(true);
+        let near = whole.in_laps(LAP_NEAR);
+        assert!(furthest(whole, 1, 3..20) as u64 > whole.words - 20);
+        assert!((furthest(near, 1, 3..20) as u64) < LAP_NEAR);
+        // What is not reported yet stands in the way for a moment.
+        assert!((furthest(near, 16, 3..20) as u64) < 2 * LAP_NEAR);
+        assert!(furthest(near, 1, 3000..4000) < 2 * 4000 + 1000);
+        assert!((furthest(whole.in_laps(LAP_FAR), 16, 3..200) as u64) < 2 * LAP_FAR);
+        assert_eq!((LAP_NEAR, LAP_FAR), (448, 8128));
     }
 
     #[test]
@@ -353,10 +439,10 @@ mod tests {
         for word in [jump, 1 << 32 | 0xffff_fff0, 2 << 32 | 1, 1 << 32 | (FRAME_BYTES_MAX as u64 / 8)] {
             let (_, mut b) = sides();
             b.own.words().store(mailbox_word::RING, word);
-            assert!(
-                RingReader::new(RingShape::of_messages(true)).pop(&mut b, PEER, &mut Vec::new()).is_err(),
-                "{word:#x}"
-            );
+            for shape in [RingShape::of_messages(true), RingShape::of_messages(true).in_laps(LAP_NEAR)] {
+                let taken = RingReader::new(shape).pop(&mut b, PEER, &mut Vec::new());
+                assert!(taken.is_err(), "{word:#x} with {shape:?}");
+            }
         }
         let (mut a, _) = sides();
         let mut writer = RingWriter::new(RingShape::of_messages(true));
