@@ -107,6 +107,7 @@ impl Connected {
             is_leased: self.is_leased,
             finds: true,
             puts_many: true,
+            has_laps: true,
         }
     }
 }

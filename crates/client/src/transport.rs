@@ -8,7 +8,9 @@ use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
 use kelix_types::{Error, ErrorKind, Incarnation, KeyHash, Location, TableId, Version, key_hash};
-use kelix_wire::{ModelWords, RingFault, RingReader, RingShape, RingWriter, View, mailbox_word};
+use kelix_wire::{
+    LAP_FAR, LAP_NEAR, ModelWords, RingFault, RingReader, RingShape, RingWriter, View, mailbox_word,
+};
 
 use crate::catalogue::GENERATIONS;
 use crate::hints::Hints;
@@ -56,12 +58,16 @@ struct ShardState {
 
 impl ShardState {
     /// Of a shard whose image is of a term, over a connection on which nothing was said yet.
-    fn new<F: Fabric>(fabric: &F, peer: PeerId, term: u64, commits: bool) -> ShardState {
-        let ordered = fabric.promises(peer).ordered_placement;
+    fn new<F: Fabric>(fabric: &F, peer: PeerId, server: &ServerIdentity) -> ShardState {
+        let direct = fabric.direct(peer);
+        let mut ring = RingShape::of_messages(fabric.promises(peer).ordered_placement);
+        if server.has_laps {
+            ring = ring.in_laps(if direct.is_some() { LAP_NEAR } else { LAP_FAR });
+        }
         ShardState {
-            reader: ShardReader::new(peer, term, fabric.direct(peer), commits),
-            writer: RingWriter::new(RingShape::of_messages(ordered)),
-            ring: RingReader::new(RingShape::of_messages(ordered)),
+            reader: ShardReader::new(peer, server.term, direct, server.commits),
+            writer: RingWriter::new(ring),
+            ring: RingReader::new(ring),
             outstanding: 0,
             sequence: 0,
             unanswered: VecDeque::new(),
@@ -101,6 +107,8 @@ pub(crate) struct ServerIdentity {
     pub finds: bool,
     /// Several puts may be one request.
     pub puts_many: bool,
+    /// Rings go back to their start behind a lap.
+    pub has_laps: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -176,7 +184,7 @@ impl<F: Fabric> Transport<F> {
         pointers: PointerCache,
         shelf: Shelf,
     ) -> Transport<F> {
-        let state = |peer: &PeerId| ShardState::new(&fabric, *peer, server.term, server.commits);
+        let state = |peer: &PeerId| ShardState::new(&fabric, *peer, &server);
         let shards: Vec<ShardState> = peers.iter().map(state).collect();
         let is_direct = shards[0].reader.direct.is_some();
         let hints = server.wants_hints.then(|| Hints::new(peers.len()));

@@ -60,6 +60,15 @@ impl Span {
         self.bytes
     }
 
+    /// So many of its bytes, from one on that is aligned to 16 bytes.
+    pub fn part(&self, first: u64, bytes: u64) -> Span {
+        let end = first.checked_add(bytes);
+        assert!(first % 16 == 0 && end.is_some_and(|end| end <= self.bytes), "a part beyond a span");
+        let base = self.base.wrapping_byte_add(first as usize);
+        // SAFETY: those bytes are in this span, whose owner keeps them mapped and is held by the part, too.
+        unsafe { Span::new(base, bytes, self._owner.clone()) }
+    }
+
     /// One of its words.
     pub fn word(&self, index: usize) -> SharedWord {
         SharedWord { at: self.words().part(index, 1).as_ptr(), _span: self.clone() }

@@ -10,10 +10,10 @@ use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{
-    Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR,
-    FEATURE_PUT_MANY, FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LAPS, FEATURE_LEASED,
+    FEATURE_MIRROR, FEATURE_PUT_MANY, FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
-use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
+use kelix_wire::{MAILBOX_BYTES, MAILBOX_STRIDE, SPOKEN, Versions};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::io::Errno;
@@ -214,27 +214,59 @@ fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
     }
 }
 
+/// Mailboxes in one memory, so that a session is one mapping for the server, of which a process has some 65,000.
+struct Mailboxes {
+    memory: Memfd,
+    span: Span,
+}
+
+impl Mailboxes {
+    fn of_shards(shards: usize) -> Result<Mailboxes> {
+        let bytes = 2 * shards as u64 * MAILBOX_STRIDE;
+        let (memory, span) = Memfd::create("kelix-mailboxes", bytes, false)?;
+        Ok(Mailboxes { memory, span })
+    }
+
+    /// A shard's and its client's.
+    fn pair(&self, shard: usize) -> [Span; 2] {
+        [0, 1].map(|side| self.span.part((2 * shard as u64 + side) * MAILBOX_STRIDE, MAILBOX_BYTES))
+    }
+}
+
 /// Hands out the images and a pair of mailboxes for each shard.
 fn hand_out(
     namespace: &Namespace,
     stream: &UnixStream,
     (connection, caller, access): (u64, Option<Caller>, Access),
 ) -> Result<Vec<Span>> {
+    // Clients of earlier builds have a memory for each.
+    let together = access.has_laps.then(|| Mailboxes::of_shards(namespace.shards.len())).transpose()?;
     let mut mailboxes = Vec::new();
     for (number, shard) in namespace.shards.iter().enumerate() {
-        let number = number as u16;
-        let image = Frame::Image { shard: number, bytes: shard.header.bytes() };
+        let image = Frame::Image { shard: number as u16, bytes: shard.header.bytes() };
         send(stream, &image, &[shard.header.fd()])?;
-        send_segments(namespace, stream, number)?;
-        let (server_memory, server_mailbox) = Memfd::create("kelix-requests", MAILBOX_BYTES, false)?;
-        let (client_memory, client_mailbox) = Memfd::create("kelix-replies", MAILBOX_BYTES, false)?;
+        send_segments(namespace, stream, number as u16)?;
         let (waker, clients_end) = WakerHandle::pair()?;
-        let descriptors = [server_memory.fd(), client_memory.fd(), clients_end.as_fd()];
-        mailboxes.push(server_mailbox.clone());
-        let outbox = Outbox::Mailbox { memory: client_mailbox, waker };
+        let apart = match &together {
+            Some(_) => Vec::new(),
+            None => vec![
+                Memfd::create("kelix-requests", MAILBOX_BYTES, false)?,
+                Memfd::create("kelix-replies", MAILBOX_BYTES, false)?,
+            ],
+        };
+        let [inbox, of_client] = match (&together, &apart[..]) {
+            (Some(together), _) => together.pair(number),
+            (None, pair) => [0, 1].map(|side: usize| pair[side].1.clone()),
+        };
+        // What all have in one comes with the first.
+        let memory = together.as_ref().filter(|_| number == 0).map(|together| together.memory.fd());
+        let memory = memory.into_iter().chain(apart.iter().map(|(memory, _)| memory.fd()));
+        let descriptors: Vec<_> = memory.chain([clients_end.as_fd()]).collect();
+        mailboxes.push(inbox.clone());
+        let outbox = Outbox::Mailbox { memory: of_client, waker };
         // The shard knows of the client before that reads anything.
-        shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller, access });
-        send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
+        shard.command(Command::Join { connection, inbox, outbox, caller, access });
+        send(stream, &Frame::Mailboxes { shard: number as u16, bytes: MAILBOX_BYTES }, &descriptors)?;
     }
     Ok(mailboxes)
 }
@@ -246,6 +278,7 @@ impl Shared {
         let commits = if namespace.shards[0].commits() { FEATURE_COMMITS } else { 0 };
         let mirrors = if namespace.mirrored.is_some() { FEATURE_MIRROR } else { 0 };
         let sequences = if access.tells_sequence { FEATURE_SEQUENCES } else { 0 };
+        let laps = if access.has_laps { FEATURE_LAPS } else { 0 };
         let replicated = if self.replication.is_some() { FEATURE_REPLICATED } else { 0 };
         let leased = if self.authority.lease_left().is_some() { FEATURE_LEASED } else { 0 };
         Frame::Welcome {
@@ -254,6 +287,7 @@ impl Shared {
                 | commits
                 | mirrors
                 | sequences
+                | laps
                 | replicated
                 | leased
                 | FEATURE_FINDS

@@ -30,8 +30,8 @@ use kelix_shard::{
 };
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, Result, TableId, TableKind};
-use kelix_wire::control::{Caller, FEATURE_SEQUENCES};
-use kelix_wire::mailbox_word;
+use kelix_wire::control::{Caller, FEATURE_LAPS, FEATURE_SEQUENCES};
+use kelix_wire::{LAP_FAR, LAP_NEAR, RingShape, mailbox_word};
 use tracing::warn;
 
 use self::over_tcp::{Sleep, awake, step_in};
@@ -107,12 +107,15 @@ pub(crate) struct Access {
     pub may_write: bool,
     /// It is told with each answer which record has all that the answer tells of.
     pub tells_sequence: bool,
+    /// Its rings go back to the start behind a lap.
+    pub has_laps: bool,
 }
 
 impl Access {
     /// Of a client that greeted with these features.
     pub fn of(may_write: bool, features: u64) -> Access {
-        Access { may_write, tells_sequence: features & FEATURE_SEQUENCES != 0 }
+        let has = |feature: u64| features & feature != 0;
+        Access { may_write, tells_sequence: has(FEATURE_SEQUENCES), has_laps: has(FEATURE_LAPS) }
     }
 }
 
@@ -770,7 +773,7 @@ impl ShardThread {
         connection: u64,
         inbox: Span,
         outbox: Outbox,
-        (caller, Access { may_write, tells_sequence }): (Option<Caller>, Access),
+        (caller, Access { may_write, tells_sequence, has_laps }): (Option<Caller>, Access),
     ) {
         let (way, wake_key) = match outbox {
             Outbox::Mailbox { memory, waker } => {
@@ -786,8 +789,11 @@ impl ShardThread {
             Outbox::Verbs(link) => (Way::Verbs(link), None),
         };
         let peer = self.endpoint.add(Peer { memory: None, inbox, way });
-        let ordered_placement = self.endpoint.promises(peer).ordered_placement;
-        let guest = ClientParameters { ordered_placement, connection, caller, may_write, tells_sequence };
+        let mut ring = RingShape::of_messages(self.endpoint.promises(peer).ordered_placement);
+        if has_laps {
+            ring = ring.in_laps(if wake_key.is_some() { LAP_NEAR } else { LAP_FAR });
+        }
+        let guest = ClientParameters { ring, connection, caller, may_write, tells_sequence };
         if let Some(old) = self.shard.join(peer, guest) {
             self.report_fault(old, "it has connected anew");
         }

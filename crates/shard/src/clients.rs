@@ -23,8 +23,8 @@ use kelix_types::limits::SHARD_BATCH;
 use kelix_types::mark;
 use kelix_wire::control::Caller;
 use kelix_wire::{
-    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RequestShape, RingFault, RingReader, RingShape,
-    RingWriter, Sequence, Status,
+    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RequestShape, RingFault, RingReader, RingWriter,
+    Sequence, Status,
 };
 
 use crate::datasets::Numbers;
@@ -200,8 +200,7 @@ impl Clients {
 
     /// A client's mailboxes are connected, and it has no other connection any more.
     pub fn join(&mut self, peer: PeerId, parameters: ClientParameters, numbers: &Numbers, journal: &Journal) {
-        let ClientParameters { ordered_placement, connection, caller, may_write, tells_sequence } =
-            parameters;
+        let ClientParameters { ring, connection, caller, may_write, tells_sequence } = parameters;
         let history = caller.map(|caller| self.departed.take(caller));
         if let Some(history) = &history {
             journal.event(event::CALLER, &history.caller_words());
@@ -217,8 +216,8 @@ impl Clients {
             self.connected.resize_with(index + 1, || None);
         }
         self.connected[index] = Some(Client {
-            reader: RingReader::new(RingShape::of_messages(ordered_placement)),
-            writer: RingWriter::new(RingShape::of_messages(ordered_placement)),
+            reader: RingReader::new(ring),
+            writer: RingWriter::new(ring),
             backlog: VecDeque::new(),
             parked: 0,
             held: 0,

@@ -41,7 +41,7 @@ pub struct Harness {
 
 /// The client that is there from the beginning.
 pub(crate) const CLIENT: ClientParameters = ClientParameters {
-    ordered_placement: true,
+    ring: RingShape::of_messages(true),
     connection: 1,
     caller: None,
     may_write: true,

@@ -6,7 +6,7 @@ use kelix_image::{Books, Committed, Image, ImageConfig, ItemOptions, MemoryUse, 
 use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_log::{Gatherer, Lag, LogControl, Reader, Record, ShardLog, StreamMemory};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
-use kelix_wire::{Expiry, RequestHead, View, control::Caller};
+use kelix_wire::{Expiry, RequestHead, RingShape, View, control::Caller};
 
 use crate::clients::{Clients, Departure};
 use crate::datasets::{Datasets, GenerationReport, NumberCounts, Order};
@@ -68,8 +68,8 @@ pub struct ShardConfig {
 /// A client that joins.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientParameters {
-    /// What its fabric promises.
-    pub ordered_placement: bool,
+    /// Its rings.
+    pub ring: RingShape,
     /// The number of its connection, which all shards of a server know it by.
     pub connection: u64,
     /// Who it is, if it may ask again.

@@ -12,7 +12,7 @@ use kelix_log::{Lag, LogControl, Reader};
 use kelix_shard::{ClientParameters, Follower, Now, Order, Shard, ShardConfig};
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
-use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
+use kelix_wire::{LAP_NEAR, MAILBOX_BYTES, RingShape, View, mailbox_word};
 
 use crate::client::VIEW_LEASE_EPOCHS;
 use crate::disk::{Disk, LogEnd};
@@ -82,11 +82,8 @@ impl Join {
             bell: client_bell,
             wire,
         });
-        let ordered_placement = endpoint.promises(peer).ordered_placement;
-        let old = shard.join(
-            peer,
-            ClientParameters { ordered_placement, connection, caller, may_write, tells_sequence },
-        );
+        let ring = RingShape::of_messages(endpoint.promises(peer).ordered_placement).in_laps(LAP_NEAR);
+        let old = shard.join(peer, ClientParameters { ring, connection, caller, may_write, tells_sequence });
         old.into_iter().for_each(|old| endpoint.cut(old));
         peer
     }

@@ -37,6 +37,10 @@ pub const FEATURE_FINDS: u64 = 1 << 36;
 /// Server: it takes several puts in one request ([`crate::puts`]).
 pub const FEATURE_PUT_MANY: u64 = 1 << 37;
 
+/// Client: what it reads of its rings may go back to the start behind a lap ([`crate::RingShape::in_laps`]).
+/// Server: so may what it reads of them, and both do.
+pub const FEATURE_LAPS: u64 = 1 << 38;
+
 /// Longest name under which a mirror follows.
 pub const MIRROR_NAME_BYTES_MAX: usize = 255;
 

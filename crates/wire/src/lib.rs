@@ -23,7 +23,10 @@ pub use message::{
     RequestShape, Sequence, Status, encode_reply, encode_request,
 };
 pub use model::ModelWords;
-pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingShape, RingWriter, mailbox_word};
+pub use ring::{
+    LAP_FAR, LAP_NEAR, MAILBOX_BYTES, MAILBOX_STRIDE, RingFault, RingReader, RingShape, RingWriter,
+    mailbox_word,
+};
 pub use scan::{ScanArgument, ScanEntry, ScanReply, push_key, reserve_item};
 pub use version::{SPOKEN, Versions};
 pub use view::View;

@@ -118,6 +118,8 @@ impl RingShape {
 
 /// Bytes of the mailbox of a session or of a shard for it.
 pub const MAILBOX_BYTES: u64 = RingShape::of_messages(true).mailbox_bytes();
+/// Between the first bytes of two mailboxes of a session in one memory: whole pages.
+pub const MAILBOX_STRIDE: u64 = MAILBOX_BYTES.next_multiple_of(4096);
 
 /// The peer wrote something that cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,6 +229,8 @@ fn checksum(indicator: u64, payload: &[u64]) -> u64 {
 pub struct RingReader {
     consumed: u64,
     reported: u64,
+    /// What was reported when the writer was last woken for it.
+    woken: u64,
     sequence: u32,
     shape: RingShape,
 }
@@ -234,7 +238,7 @@ pub struct RingReader {
 impl RingReader {
     /// For a fresh connection.
     pub fn new(shape: RingShape) -> RingReader {
-        RingReader { consumed: 0, reported: 0, sequence: 1, shape }
+        RingReader { consumed: 0, reported: 0, woken: 0, sequence: 1, shape }
     }
 
     /// Whether something has begun to arrive. Costs one load.
@@ -302,7 +306,11 @@ impl RingReader {
             self.reported = self.consumed;
             // A broken connection is noticed by whoever waits for an answer.
             let _ = fabric.post_write(peer, mailbox_word::CONSUMED, &[self.consumed]);
-            fabric.send(peer);
+            // A writer that sleeps for want of room has more than this under way.
+            if self.consumed - self.woken >= self.shape.words / 4 {
+                self.woken = self.consumed;
+                fabric.send(peer);
+            }
         }
     }
 }

@@ -22,8 +22,8 @@ use kelix_fabric::{Endpoint, PeerId, RemoteMemory, WAIT_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{
-    Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LEASED, FEATURE_MIRROR,
-    FEATURE_PUT_MANY, FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
+    Caller, DENIED, FEATURE_COMMITS, FEATURE_FINDS, FEATURE_HINTS, FEATURE_LAPS, FEATURE_LEASED,
+    FEATURE_MIRROR, FEATURE_PUT_MANY, FEATURE_REPLICATED, FEATURE_SEQUENCES, FEATURES_NEEDED, Frame, Purpose,
 };
 
 use crate::client::Client;
@@ -544,7 +544,7 @@ fn protocol(what: &str) -> Error {
 /// The client's first frame.
 fn greeting(purpose: Purpose, caller: Option<Caller>, credentials: &Credentials) -> Frame {
     let namespace = credentials.namespace.clone();
-    Frame::Hello { versions: SPOKEN, features: 0, purpose, caller, namespace }
+    Frame::Hello { versions: SPOKEN, features: FEATURE_LAPS, purpose, caller, namespace }
 }
 
 /// Understands a frame of the server; a refusal is an error.
@@ -587,6 +587,7 @@ fn greeted(answer: Frame) -> Result<ServerIdentity> {
         is_leased: has(FEATURE_LEASED),
         finds: has(FEATURE_FINDS),
         puts_many: has(FEATURE_PUT_MANY),
+        has_laps: has(FEATURE_LAPS),
         view,
         life,
     })

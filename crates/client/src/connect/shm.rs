@@ -18,7 +18,7 @@ use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::{POINTER_TABLE_BYTES, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::Frame;
-use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
+use kelix_wire::{MAILBOX_BYTES, MAILBOX_STRIDE, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::{answer_within, greeted, protocol, understand};
@@ -73,6 +73,8 @@ pub(crate) struct Link {
     owed: VecDeque<u16>,
     /// Of each shard's image.
     lives: Vec<ImageLife>,
+    /// The mailboxes of all shards, if they are one memory.
+    together: Option<Span>,
 }
 
 impl Link {
@@ -100,7 +102,7 @@ impl Link {
 
     fn over(stream: UnixStream, answer: Duration) -> Link {
         let until = Instant::now() + answer * ANSWERS_MAX;
-        Link { stream, answer, until, owed: VecDeque::new(), lives: Vec::new() }
+        Link { stream, answer, until, owed: VecDeque::new(), lives: Vec::new(), together: None }
     }
 
     fn send(&self, frame: &Frame) -> Result<()> {
@@ -256,6 +258,34 @@ impl Link {
         Ok((link, transport))
     }
 
+    /// The mailboxes of a shard and of this client for it, with the descriptors that came: of all shards' mailboxes
+    /// with the first shard, and none with the others; or of these two, from a server of an earlier build. `None`:
+    /// there are others.
+    fn mailboxes(
+        &mut self,
+        shard: u16,
+        view: &View,
+        descriptors: impl Iterator<Item = OwnedFd>,
+    ) -> Result<Option<[Span; 2]>> {
+        let mut all: Vec<OwnedFd> = descriptors.collect();
+        match (all.len(), &self.together) {
+            (2, None) => {
+                let replies = Memfd::receive(all.pop().expect("two"), MAILBOX_BYTES)?.map(true)?;
+                let requests = Memfd::receive(all.pop().expect("two"), MAILBOX_BYTES)?.map(true)?;
+                return Ok(Some([requests, replies]));
+            }
+            (1, None) if shard == 0 => {
+                let bytes = 2 * view.shards() as u64 * MAILBOX_STRIDE;
+                self.together = Some(Memfd::receive(all.pop().expect("one"), bytes)?.map(true)?);
+            }
+            (0, Some(_)) => {}
+            _ => return Ok(None),
+        }
+        let first = 2 * u64::from(shard) * MAILBOX_STRIDE;
+        let part = |span: &Span| [first, first + MAILBOX_STRIDE].map(|first| span.part(first, MAILBOX_BYTES));
+        Ok(self.together.as_ref().map(part))
+    }
+
     fn join_shard(
         &mut self,
         endpoint: &mut LocalEndpoint,
@@ -285,13 +315,11 @@ impl Link {
         let (Frame::Mailboxes { shard: of, bytes }, descriptors) = self.receive()? else {
             return Err(protocol("the server sent no mailboxes"));
         };
-        let (Ok([requests, replies, waker]), true, MAILBOX_BYTES) =
-            (<[OwnedFd; 3]>::try_from(descriptors), of == shard, bytes)
-        else {
+        let mut descriptors = descriptors.into_iter();
+        let waker = descriptors.next_back().filter(|_| of == shard && bytes == MAILBOX_BYTES);
+        let Some((waker, [outbox, inbox])) = waker.zip(self.mailboxes(shard, view, descriptors)?) else {
             return Err(protocol("the server sent other mailboxes than announced"));
         };
-        let outbox = Memfd::receive(requests, MAILBOX_BYTES)?.map(true)?;
-        let inbox = Memfd::receive(replies, MAILBOX_BYTES)?.map(true)?;
         let wake_key = endpoint.waker().add(WakerHandle::receive(waker))?;
         endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
         let direct = Direct::new(Arc::new(map), &header, authority);
