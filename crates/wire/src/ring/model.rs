@@ -45,16 +45,20 @@ fn pop((fabric, reader): &mut (LocalEndpoint, RingReader), number: usize, words:
 
 impl World {
     fn new() -> World {
+        World::of(SHAPE)
+    }
+
+    fn of(shape: RingShape) -> World {
         let header = Span::private(4096);
         let sleeps = SleepWord { span: header, word: header_word::SLEEPING };
-        let [ring, reports] = [(), ()].map(|()| Span::private(SHAPE.mailbox_bytes()));
+        let [ring, reports] = [(), ()].map(|()| Span::private(shape.mailbox_bytes()));
         let mut reader = LocalEndpoint::new(Waker::create().unwrap());
         let (_, writer) = add_client(&mut reader, &sleeps, &ring, &reports);
         World {
             reports,
             ring,
-            writer: (writer, RingWriter::new(SHAPE)),
-            reader: (reader, RingReader::new(SHAPE)),
+            writer: (writer, RingWriter::new(shape)),
+            reader: (reader, RingReader::new(shape)),
             frames: Vec::new(),
         }
     }
@@ -127,4 +131,23 @@ fn what_was_reported_is_written_again() {
     });
     assert!(outcomes.keys().any(|(writer, _)| *writer == 0), "room before the writer looked: not met");
     assert!(outcomes.keys().any(|(writer, _)| *writer > 0), "the writer waited for room: not met");
+}
+
+/// The writer goes back to the start while the reader takes what stands behind it, and never over what is not
+/// consumed.
+#[test]
+fn a_lap_ends_where_the_start_is_free() {
+    let outcomes = explore("laps", 5, || {
+        let mut world = World::of(SHAPE.in_laps(8));
+        world.fill(&[3, 3]);
+        (0..2).for_each(|number| assert!(pop(&mut world.reader, number, 3)));
+        world.frames.clear();
+        // A jump to the start, two of four words, and one of three: there again, or behind them.
+        world.run(0..16, &[3, 3, 2])
+    });
+    assert!(
+        outcomes.keys().any(|(_, reader)| *reader == 0),
+        "all was there before the reader looked: not met"
+    );
+    assert!(outcomes.keys().any(|(_, reader)| *reader > 0), "the reader waited: not met");
 }
