@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use kelix_fabric::Mailbox;
 use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_RING_BYTES};
-use kelix_wire::{FrameBuffer, RingReader, RingShape, RingWriter, mailbox_word};
+use kelix_wire::{FrameBuffer, LAP_FAR, LAP_NEAR, RingReader, RingShape, RingWriter, mailbox_word};
 use libfuzzer_sys::fuzz_target;
 
 static MAILBOXES: LazyLock<Mailboxes> = LazyLock::new(Mailboxes::new);
@@ -42,13 +42,17 @@ struct World {
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
-    let ordered = input.u8() & 1 == 1;
+    let how = input.u8();
+    let ordered = how & 1 == 1;
+    let whole = RingShape::of_messages(ordered);
+    let laps = [RING_WORDS, LAP_NEAR, LAP_FAR, 1 + u64::from(how)];
+    let shape = whole.in_laps(laps[usize::from(how >> 1 & 3)]);
     let reader_side = MAILBOXES.clone();
     let mut world = World {
         writer_side: reader_side.turned(),
         reader_side,
-        writer: RingWriter::new(RingShape::of_messages(ordered)),
-        reader: RingReader::new(RingShape::of_messages(ordered)),
+        writer: RingWriter::new(shape),
+        reader: RingReader::new(shape),
         honest: true,
         sent: VecDeque::new(),
         count: 0,
