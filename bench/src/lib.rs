@@ -17,6 +17,7 @@ mod mirrors;
 mod ordered;
 mod peers;
 mod projection;
+mod scale;
 mod served;
 mod spine;
 mod store;
@@ -156,6 +157,7 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
         "sweep" => peers::sweep(options)?,
+        "scale" => scale::run(options)?,
         "tails" => tails::run(options)?,
         "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,

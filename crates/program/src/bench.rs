@@ -20,6 +20,7 @@ pub const NAMES: &[(&str, &str)] = &[
         "tails",
         "the slowest operations of open loops and of full caches, and processor time, beside memcached",
     ),
+    ("scale", "what many clients cost a server"),
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
@@ -129,7 +130,7 @@ pub struct BenchArgs {
     /// With --lost: a file that tells what came of them so far, to be gone on with; made if it is not there
     #[arg(long, value_name = "FILE", requires = "lost")]
     pub resume: Option<PathBuf>,
-    /// What `counts` does under valgrind
+    /// What `counts` does under valgrind, and sessions that `scale` holds in another process
     #[arg(long, hide = true)]
     pub counted: Option<String>,
     /// For report: the folder that has measurements.md [default: docs]
