@@ -487,7 +487,19 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "sweep" => assert_eq!(ids, rows_of_sweep()),
         "tails" => assert_eq!(ids, rows_of_tails()),
         "counts" => assert_eq!(ids, rows_of_counts()),
-        "scale" => assert_eq!(ids, ["clients_10000"]),
+        "scale" => assert_eq!(
+            ids,
+            [
+                "scale_up_a_zipf",
+                "scale_up_b_zipf",
+                "scale_up_c_zipf",
+                "scale_up_a_uniform",
+                "scale_up_b_uniform",
+                "scale_up_c_uniform",
+                "peak_latency",
+                "clients_10000"
+            ]
+        ),
         "links" => assert_eq!(ids, rows_of_links()),
         "languages" => assert_eq!(ids, rows_of_languages()),
         "log" => assert_eq!(ids, rows_of_log()),

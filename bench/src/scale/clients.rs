@@ -16,7 +16,7 @@ use super::text;
 use crate::served::{Home, Served};
 
 /// Records that all sessions put again and again.
-pub(crate) const RECORDS: u64 = 1000;
+const RECORDS: u64 = 1000;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 512;
 const SHARDS: usize = 8;

@@ -1,12 +1,22 @@
-//! `kelix bench scale`: what many clients cost a server.
+//! `kelix bench scale`: what many clients and more shards cost a server, and what a crowd waits for.
+//!
+//! Two cores cannot show rates of eight shards, so what is compared is processor time, of clients and server
+//! together.
 
 mod clients;
+mod crowd;
+mod peak;
+mod up;
 
 use kelix_report::Report;
 use kelix_report::cores::unpin;
 use kelix_report::progress;
 
 use crate::Options;
+
+/// Records of a run, and from which number on a run is a measurement.
+const RECORDS: u64 = 100_000;
+const FULL_RECORDS: u64 = 50_000;
 
 /// An error of somebody else's, as text.
 fn text(error: impl std::fmt::Display) -> String {
@@ -20,8 +30,11 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
         return Ok(Report::new("scale", 0, Vec::new()));
     }
     unpin();
-    let is_full = options.records.is_none_or(|records| records >= clients::RECORDS);
-    let rows = clients::rows(is_full);
+    let records = options.records.unwrap_or(RECORDS);
+    let is_full = records >= FULL_RECORDS;
+    let mut rows = up::rows(records, is_full)?;
+    rows.push(peak::row(records, is_full)?);
+    rows.extend(clients::rows(is_full)?);
     progress::show("");
-    Ok(Report::new("scale", clients::RECORDS, rows?))
+    Ok(Report::new("scale", records, rows))
 }

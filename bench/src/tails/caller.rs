@@ -9,13 +9,13 @@ use crate::workload::{Batch, Keyed, Records, key};
 
 /// Operation on a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Get,
     Put,
 }
 
 /// A client.
-pub(super) trait Caller: Send {
+pub(crate) trait Caller: Send {
     /// Gets a record, whose value is verified. Returns whether the record is there.
     fn get(&mut self, record: u64) -> Result<bool, String>;
 
@@ -36,7 +36,7 @@ pub(super) trait Caller: Send {
 }
 
 /// A session.
-pub(super) struct Ours {
+pub(crate) struct Ours {
     session: Session,
     table: Table,
     records: Records,

@@ -27,7 +27,10 @@ use crate::Options;
 use kelix_report::Report;
 use kelix_report::cores::unpin;
 use kelix_report::progress;
+pub(crate) use caller::{Caller, Operation, Ours};
+pub(crate) use processor::own_time;
 use systems::Systems;
+pub(crate) use systems::load;
 
 /// Records of a run, and from which number on a run is a measurement.
 const RECORDS: u64 = 1_000_000;

@@ -37,7 +37,8 @@ struct Seen {
     same_core: usize,
 }
 
-fn own_time() -> Duration {
+/// Processor time of this process.
+pub(crate) fn own_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

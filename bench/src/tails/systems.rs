@@ -77,7 +77,8 @@ pub(super) struct Side {
 pub(super) const OURS: [&str; 2] = ["kelix shm", "kelix tcp"];
 pub(super) const BASELINES: [&str; 2] = ["memcached unix", "memcached tcp"];
 
-fn load(name: &str, caller: &mut dyn Caller, records: u64) -> Result<(), String> {
+/// Puts all records.
+pub(crate) fn load(name: &str, caller: &mut dyn Caller, records: u64) -> Result<(), String> {
     progress::show(&format!("loading {name}"));
     let batch = |first: u64| (first..records.min(first + LOAD)).collect::<Vec<_>>();
     (0..records).step_by(LOAD as usize).try_for_each(|first| caller.put_batch(&batch(first)))
