@@ -497,6 +497,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
                 "scale_up_b_uniform",
                 "scale_up_c_uniform",
                 "peak_latency",
+                "shared_pointers_tcp",
                 "clients_10000"
             ]
         ),

@@ -6,7 +6,7 @@
 
 mod client;
 mod hits;
-mod pointers;
+pub(crate) mod pointers;
 mod rows;
 
 use std::net::Ipv4Addr;

@@ -67,15 +67,14 @@ struct Host {
 }
 
 impl Host {
-    /// A host whose readers keep their pointers to themselves or not, and whose writer is as given. They ask
-    /// for the records of a part, each in an order of its own.
-    fn open(store: &Store, part: u64, private: bool, writer: SessionOptions) -> Result<Host, String> {
+    /// A host with such readers and such a writer. They ask for the records of a part, each in an order of its
+    /// own.
+    fn open(store: &Store, part: u64, readers: SessionOptions, writer: SessionOptions) -> Result<Host, String> {
         let wanted = |seed| {
             let records = Numbers(seed).popular(store.records / PARTS, SAMPLES / READERS);
             records.into_iter().map(|record| part * (store.records / PARTS) + record).collect()
         };
-        let options = SessionOptions::default().path(Path::Pointer).private_caches(private);
-        let readers = (0..READERS as u64).map(|seed| Client::open(store, options.clone(), wanted(seed)));
+        let readers = (0..READERS as u64).map(|seed| Client::open(store, readers.clone(), wanted(seed)));
         Ok(Host {
             readers: readers.collect::<Result<_, String>>()?,
             writer: Client::open(store, writer, wanted(READERS as u64))?,
@@ -131,16 +130,39 @@ pub(super) fn shared(store: &Store) -> Result<Vec<Row>, String> {
     ]
     .into_iter()
     .map(|(part, id, name, writer)| {
-        let mut ours = Host::open(store, part, false, writer)?;
-        let mut other = Host::open(store, part + 1, true, elsewhere.clone())?;
-        let costs = [ours.count(), other.count()];
-        let comparison = as_rate(compare(store.rounds, &mut || ours.turn(), &mut || other.turn()));
-        Ok(invalid(id, name, costs, comparison))
+        let readers = SessionOptions::default().path(Path::Pointer);
+        Ok(Row { wanted: Some(1.0), ..invalid(store, (id, name), part, readers, [writer, elsewhere.clone()])? })
     })
     .collect()
 }
 
-fn invalid(id: &'static str, name: &'static str, costs: [Cost; 2], comparison: Comparison) -> Row {
+/// The same over TCP, where sessions share their pointers by themselves.
+pub(crate) fn shared_over_tcp(store: &Store) -> Result<Row, String> {
+    let over_tcp = SessionOptions::default().fabric(FabricChoice::Tcp);
+    let writer = over_tcp.clone().path(Path::Message);
+    let name = "invalid READs of ten readers over TCP: shared pointers / private";
+    let writers = [writer.clone(), writer];
+    let row = invalid(store, ("shared_pointers_tcp", name), 0, over_tcp.path(Path::Pointer), writers)?;
+    Ok(Row { wanted: Some(0.3), ..row })
+}
+
+/// A row of readers that share, on records of a part, and others that do not, on those of the next one; each with
+/// a writer.
+fn invalid(
+    store: &Store,
+    (id, name): (&'static str, &'static str),
+    part: u64,
+    readers: SessionOptions,
+    [writer, others]: [SessionOptions; 2],
+) -> Result<Row, String> {
+    let mut ours = Host::open(store, part, readers.clone(), writer)?;
+    let mut other = Host::open(store, part + 1, readers.private_caches(true), others)?;
+    let costs = [ours.count(), other.count()];
+    let comparison = as_rate(compare(store.rounds, &mut || ours.turn(), &mut || other.turn()));
+    Ok(told(id, name, costs, comparison))
+}
+
+fn told(id: &'static str, name: &'static str, costs: [Cost; 2], comparison: Comparison) -> Row {
     let gets = COUNTED * READERS * TURN;
     let [ours, other] = costs.map(|cost| cost.retries as f64 * 1000.0 / gets as f64);
     Row {
@@ -150,7 +172,7 @@ fn invalid(id: &'static str, name: &'static str, costs: [Cost; 2], comparison: C
         other: Some(other),
         unit: "of 1000 gets",
         ratio: ours / other,
-        wanted: Some(1.0),
+        wanted: None,
         sense: Sense::AtMost,
         note: format!(
             "HydraDB: no figure (section 4.2.4); {gets} gets: {}throughput {:.2} x, {}",

@@ -90,6 +90,8 @@ function memory(now) {
     [key("four", "free pages"), "pages", "Pages of segments that are given to nothing.", Math.max(0, taken - used)],
     [key("rest", "not taken"), "rest", "What the limit allows and the server has not taken from the system.", Math.max(0, limit - taken)],
     ["segments", "segments", "All memory that the server has taken from the system.", taken],
+    ["in reserved 2 MiB pages", "reserved", "What of the segments of all namespaces is in pages that the host has reserved (vm.nr_hugepages).", now.huge_pages?.reserved_bytes ?? 0],
+    ["in granted 2 MiB pages", "granted", "What of the segments of all namespaces is in pages that the system granted.", now.huge_pages?.granted_bytes ?? 0],
     ["limit", "limit", "What --memory allows, of all shards of this namespace.", limit],
   ];
   const named = ([label, , explained]) => {

@@ -42,8 +42,8 @@ pub struct SessionOptions {
     /// directory; at a host and port verbs, if both sides have a device for RDMA and the server lets clients
     /// use it, else TCP.
     pub fabric: Option<FabricChoice>,
-    /// Keep cached pointers, and over TCP copies of models, to this session instead of sharing them with the
-    /// user's other processes on this host.
+    /// Keep cached pointers, and over TCP and verbs copies of models, to this session instead of sharing them
+    /// with the user's other processes on this host.
     pub private_caches: bool,
     /// How long a request may take before it fails with an unknown outcome, if nothing of it comes meanwhile:
     /// over TCP each 16 KiB that move, whether there or back, renew it, so whatever arrives at 18 KiB/s and

@@ -223,6 +223,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         (hash, self.server.view.shard_of(table, hash))
     }
 
+    /// Shares cached pointers with the user's other sessions on this host, where they are this one's own so
+    /// far and need not be.
+    pub fn share_pointers(&mut self) {
+        self.pointers.share(&self.shelf);
+    }
+
     /// What the hashes of keys begin with.
     pub fn seed(&self) -> u64 {
         self.server.view.hash_seed

@@ -104,8 +104,7 @@ pub(super) fn session(
 ) -> Result<Transport<Endpoint>> {
     let (endpoint, of_server) = endpoint(address, credentials, greeting, options)?;
     let peers: Vec<PeerId> = (0..of_server.view.shards() as u32).map(PeerId).collect();
-    // A table of this size is made at once where it is shared, which is much for a process that ends soon.
-    let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
+    let pointers = PointerCache::of_life(of_server.life, &shelf)?;
     Ok(Transport::new(Endpoint::Tcp(endpoint), of_server, &peers, pointers, shelf))
 }

@@ -82,8 +82,8 @@ pub(super) fn session(
             std::thread::sleep(ASK);
         }
     }
-    let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
+    let pointers = PointerCache::of_life(of_server.life, &shelf)?;
     Ok((asked, Transport::new(Endpoint::Verbs(Box::new(endpoint)), of_server, &peers, pointers, shelf)))
 }
 

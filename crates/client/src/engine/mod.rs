@@ -100,7 +100,10 @@ impl Engine {
     fn look_around(&mut self) -> Result<()> {
         self.transport.countdown.check()?;
         self.connection.looks = self.connection.looks.wrapping_add(1);
+        // Whoever ends soon shares no pointers: to make memory for them takes some milliseconds.
+        let is_at_work;
         if let Some(age_ns) = self.transport.fabric.map_age_max_ns() {
+            is_at_work = self.connection.looks >= OPERATIONS_A_LOOK;
             let now_ns = self.transport.fabric.now_ns();
             if self.connection.looks % OPERATIONS_A_LOOK != 0
                 && now_ns - self.connection.looked_around_ns <= age_ns
@@ -109,7 +112,11 @@ impl Engine {
             }
             self.connection.looked_around_ns = now_ns;
         } else {
+            is_at_work = self.connection.looks > 1;
             self.transport.countdown.set(OPERATIONS_A_LOOK);
+        }
+        if is_at_work {
+            self.transport.share_pointers();
         }
         self.transport.fabric.look();
         self.note_broken();
