@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::bytes::{show_in_json, show_key};
+use crate::columns::{Column, Form, label, table};
 use crate::context::Context;
 use crate::names::name_tables;
 use crate::report::report;
@@ -19,7 +21,9 @@ use crate::{Failure, watch};
 /// every thousand operations; the server cannot see what they read, nor, of a cache, whether they found it:
 /// hits and misses are known to clients alone. With --watch a terminal shows what happens, drawn anew each so
 /// many seconds, until Ctrl-C, also while the server is gone. Where the output is no terminal it is one line
-/// each, with --json one object a line, and ends with the server.
+/// each, with --json one object a line, and ends with the server. --hot names the keys that sessions ask for
+/// most: the sessions themselves sample one operation of some thousand, a batch counting as one, and tell which
+/// items came most; so a key that is put all the time may be missing, and keys of tables without items are.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +32,8 @@ Examples:
   kelix stat --watch 10 --count 6
   kelix stat --watch | tee rates     # a line each second
   kelix stat --watch --json | jq '.fabrics.tcp[\"reads/s\"]'
-  kelix stat --json | jq '.shards[].memory.live_bytes'")]
+  kelix stat --json | jq '.shards[].memory.live_bytes'
+  kelix stat --hot")]
 pub(crate) struct StatArgs {
     /// Go on, with a screen or a line each SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
@@ -36,6 +41,9 @@ pub(crate) struct StatArgs {
     /// End after so many of them
     #[arg(long, value_name = "N", requires = "watch", value_parser = crate::units::parse_count)]
     count: Option<u64>,
+    /// Show the keys that are asked for most instead
+    #[arg(long, conflicts_with = "watch")]
+    hot: bool,
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -52,6 +60,9 @@ pub(crate) fn run(context: &Context, args: &StatArgs) -> Result<(), Failure> {
     if let Some(every) = args.watch {
         return watch::watch(context, every, args.count);
     }
+    if args.hot {
+        return show_hot(context);
+    }
     let mut statistics = ask(&context.client()?)?;
     name_tables(&mut statistics, || context.session());
     if context.json {
@@ -59,5 +70,44 @@ pub(crate) fn run(context: &Context, args: &StatArgs) -> Result<(), Failure> {
     }
     let mut out = std::io::stdout().lock();
     out.write_all(report(&statistics).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+const HOT: [Column; 4] = [
+    Column { form: Form::Text, ..label("table", "/table") },
+    Column { form: Form::Text, ..label("key", "/key") },
+    Column { form: Form::Text, ..label("share", "/percent") },
+    label("sessions", "/sessions"),
+];
+
+/// The keys that sessions ask for most.
+fn show_hot(context: &Context) -> Result<(), Failure> {
+    let statistics = context.client()?.statistics()?;
+    let mut session = context.session()?;
+    let mut rows = Vec::new();
+    for hot in session.hot_keys(&statistics)? {
+        let table = session.table_name(hot.table)?.unwrap_or_else(|| format!("number {}", hot.table.0));
+        let key = match context.json {
+            true if !hot.table.kind().has_numbers() => show_in_json(&hot.key),
+            _ => show_key(hot.table.kind(), &hot.key),
+        };
+        let percent = format!("{:.1} %", hot.share * 100.0);
+        rows.push(json!({
+            "table": table, "key": key, "share": hot.share, "percent": percent, "sessions": hot.sessions,
+        }));
+    }
+    let samples: u64 = statistics.clients.iter().map(|client| client.samples).sum();
+    let sessions = statistics.clients.iter().filter(|client| client.samples > 0).count();
+    if context.json {
+        rows.iter_mut().filter_map(Value::as_object_mut).for_each(|row| drop(row.remove("percent")));
+        return context.print_json(&json!({"samples": samples, "sessions": sessions, "keys": rows}));
+    }
+    let text = match (rows.is_empty(), sessions) {
+        (_, 0) => "no session has done a thousand operations yet\n".into(),
+        (true, _) => format!("no key stands out among {samples} samples of {sessions} sessions\n"),
+        _ => table(&format!("hot keys, by {samples} samples of {sessions} sessions"), &HOT, &rows),
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }

@@ -663,3 +663,42 @@ fn reads_of_programs_that_end_at_once_are_counted() {
     assert!(own >= 5, "they read by themselves");
     wait_until("the reads to be counted", || (reads() >= before + own as f64).then_some(()));
 }
+
+/// Sessions in shared memory and over TCP ask for one key in half of their operations, one by one and in batches:
+/// it is named, with its share, and no other one is. The server sees none of the reads.
+#[test]
+fn keys_that_are_asked_for_most_are_named() {
+    let place = Place::new();
+    let server = place.serve(&["--shards", "2", "--listen", "127.0.0.1:0"]);
+    assert!(place.kelix(&["stat", "--hot"]).ok().contains("no session has done"));
+    let address = place.kelix(&["stat", "--json"]).json()["tcp"].as_str().unwrap().to_string();
+    let clients = [Client::connect(place.path()).unwrap(), Client::connect(Address::Tcp(address)).unwrap()];
+    let key = |number: u64| format!("key {number}");
+    let mut sessions = clients.map(|client| client.session_with(patient()).unwrap());
+    let mut seed = 1u64;
+    for session in &mut sessions {
+        let table = session.create_table("people").unwrap();
+        for number in 0..1000 {
+            session.put(table, key(number), b"value").unwrap();
+        }
+        for step in 0..40_000 {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let number = if seed >> 63 == 0 { 17 } else { seed >> 33 & 511 };
+            assert!(session.get(table, key(number)).unwrap().is_some(), "{step}");
+        }
+    }
+    let told = place.kelix(&["stat", "--hot", "--json"]).json();
+    let keys = told["keys"].as_array().unwrap();
+    assert_eq!((keys.len(), &told["sessions"]), (1, &json!(2)), "{told}");
+    assert_eq!((&keys[0]["table"], &keys[0]["key"]), (&json!("people"), &json!("key 17")));
+    let share = keys[0]["share"].as_f64().unwrap();
+    assert!((0.2..0.8).contains(&share) && keys[0]["sessions"] == 2, "{told}");
+    let text = place.kelix(&["stat", "--hot"]);
+    assert!(text.ok().contains("key 17") && text.ok().contains(" %"), "{}", text.ok());
+    // A key that has gone is named while its memory is nothing else, and nothing fails.
+    let table = sessions[0].table("people").unwrap();
+    assert!(sessions[0].delete(table, key(17)).unwrap());
+    place.kelix(&["stat", "--hot"]).ok();
+    place.kelix(&["stat", "--hot", "--watch"]).failed(2, &["--watch"]);
+    drop((sessions, server));
+}

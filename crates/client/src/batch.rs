@@ -133,7 +133,7 @@ impl Batch {
         (values, base): (&mut Values, usize),
         patience: &mut Patience,
     ) -> Result<()> {
-        engine.note_operation()?;
+        engine.note_operation_of(table, keys.iter().copied())?;
         let mut rest = std::mem::take(&mut self.rest);
         rest.clear();
         let transport = &mut engine.transport;
@@ -298,7 +298,7 @@ impl Session {
             let BoundTable { id, .. } = session.check_table(table)?;
             let engine = &mut session.engine;
             let mut puts = Puts::new(engine, OPERATION, id, items)?;
-            engine.note_operation()?;
+            engine.note_operation_of(id, items.iter().map(|(key, _)| *key))?;
             while puts.send(engine) {
                 puts.wait(engine, PUTS_A_WAVE);
             }
@@ -344,7 +344,7 @@ impl Session {
             let mut puts = Puts::new(&session.engine, OPERATION, id, items)?;
             keys.iter().try_for_each(|key| check_key(id, key))?;
             let Session { engine, batch, .. } = session;
-            engine.note_operation()?;
+            engine.note_operation_of(id, keys.iter().copied())?;
             values.reset(keys.len());
             // The gets are spread over the waves of puts, and go at once if there are none.
             let a_wave = keys.len().div_ceil(items.len().div_ceil(PUTS_A_WAVE).max(1)).max(1);

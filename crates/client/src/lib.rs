@@ -59,6 +59,7 @@ mod connect;
 mod engine;
 mod frontier;
 mod hints;
+mod hot;
 mod item;
 mod key;
 mod links;
@@ -88,6 +89,7 @@ pub use client::{Client, ConnectOptions};
 pub use connect::{Address, Credentials, FabricChoice};
 pub use engine::{TryGet, ValuePart};
 pub use frontier::Frontier;
+pub use hot::HotKey;
 pub use item::{Attribute, Item, Link, Name, NewItem, ValueEntry, Values};
 #[cfg(feature = "derive")]
 pub use kelix_derive::Record;

@@ -500,6 +500,25 @@ pub struct ClientStatistics {
     pub segments_mapped: u64,
     /// Bytes of models that it has copied.
     pub model_bytes: u64,
+    /// Operations that it has sampled, of some thousand one each, old ones counting for less.
+    pub samples: u64,
+    /// The keys that came most among these: [`Session::hot_keys`](crate::Session::hot_keys) names them.
+    pub hot: Vec<HotItem>,
+}
+
+/// What a client tells of a key that it asks for often, and of the item that has the key.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct HotItem {
+    /// The hash of table and key.
+    pub hash: u64,
+    /// How many of the client's samples were of this key for sure.
+    pub samples: u64,
+    /// The shard that has the item.
+    pub shard: u64,
+    /// Where the item was, when the client last knew.
+    pub location: u64,
 }
 
 impl Statistics {

@@ -14,6 +14,7 @@ use kelix_wire::{
 
 use crate::catalogue::GENERATIONS;
 use crate::hints::Hints;
+use crate::hot::HotKeys;
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{
     Cost, Landing, ReadOp, ShardReader, Step, find_large_direct, look_for_absence, take_direct, take_item,
@@ -146,6 +147,7 @@ pub(crate) struct Transport<F> {
     hints: Option<Hints>,
     /// Of a session on a mirror.
     mirror: Option<Box<Mirror>>,
+    hot: HotKeys,
 }
 
 /// How many bytes of a value of this length stand from a byte on.
@@ -209,6 +211,7 @@ impl<F: Fabric> Transport<F> {
             segments_mapped: 0,
             hints,
             mirror: None,
+            hot: HotKeys::default(),
         };
         transport.set_path(Path::Auto);
         transport
@@ -616,10 +619,24 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         self.segments_mapped = count;
     }
 
-    /// Publishes the counters in the server's mailboxes, where `kelix stat` finds them.
+    /// Takes a sample of what is asked for. Where the item stands is known, or looked for in memory, or else is
+    /// told another time.
+    pub fn sample(&mut self, table: TableId, key: &[u8]) {
+        let (hash, shard) = self.route(table, key);
+        let ShardReader { directory, direct, .. } = &self.shards[shard].reader;
+        let in_bucket = direct.as_ref().filter(|_| !table.kind().is_ordered());
+        let slot = in_bucket.and_then(|direct| Some(guess_item(direct, directory, hash)?.0));
+        let cached = || self.pointers.get(hash).map(|pointer| pointer.location);
+        let location = slot.and_then(Location::from_word).or_else(cached);
+        self.hot.note(hash, shard, location);
+    }
+
+    /// Publishes the counters in the server's mailboxes, where `kelix stat` finds them, and what is asked for
+    /// most.
     pub fn publish_counters(&mut self) {
         let total = self.cost();
-        let counters = [
+        let mut counters = [0; mailbox_word::COUNTERS_LEN + mailbox_word::HOT_LEN];
+        counters[..7].copy_from_slice(&[
             total.reads,
             total.read_bytes,
             total.messages,
@@ -627,7 +644,8 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
             total.fallbacks,
             self.segments_mapped,
             self.shards.iter().map(|shard| shard.reader.ordered.copied_bytes() as u64).sum(),
-        ];
+        ]);
+        counters[mailbox_word::COUNTERS_LEN..].copy_from_slice(&self.hot.words());
         // All to the first shard's mailbox: the server adds the shards' up.
         let _ = self.fabric.post_write(self.shards[0].reader.peer, mailbox_word::COUNTERS, &counters);
         self.fabric.doorbell();

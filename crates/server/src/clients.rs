@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use kelix_fabric::tcp::ConnectionId;
 use kelix_image::Span;
+use kelix_wire::hot::{self, HotEntry};
 use kelix_wire::mailbox_word;
+use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::namespace::Namespace;
@@ -50,6 +52,18 @@ impl ClientRecord {
     pub fn counter(&self, word: usize) -> u64 {
         let at = mailbox_word::COUNTERS + word;
         self.mailboxes.iter().fold(0, |sum, mailbox| sum.wrapping_add(mailbox.words().load(at)))
+    }
+
+    /// What it asks for most: how many operations it has sampled, and what is known of keys among them.
+    pub fn hot(&self) -> (u64, Value) {
+        // All of it stands in the first mailbox.
+        let Some(mailbox) = self.mailboxes.first() else { return (0, json!([])) };
+        let words = std::array::from_fn(|index| mailbox.words().load(mailbox_word::HOT + index));
+        let (samples, entries) = hot::unpack(&words);
+        let told = |HotEntry { hash, samples, shard, location }| {
+            json!({"hash": hash, "samples": samples, "shard": shard, "location": location})
+        };
+        (samples, entries.into_iter().map(told).collect())
     }
 
     /// Adds its counters to others.

@@ -228,6 +228,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                     (None, None, Some(address.to_string()))
                 }
             };
+            let (samples, hot) = client.hot();
             json!({
                 "connection": client.connection,
                 "fabric": client.fabric(),
@@ -241,6 +242,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "fallbacks": client.counter(4),
                 "segments_mapped": client.counter(5),
                 "model_bytes": client.counter(6),
+                "samples": samples,
+                "hot": hot,
             })
         })
         .collect();

@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod control;
 pub mod feed;
 pub mod generation;
+pub mod hot;
 pub mod mailboxes;
 mod message;
 mod model;

@@ -8,6 +8,7 @@
 //!       8  not 0 while the owner of the mailbox sleeps
 //!       9  over verbs: another number each time the peer is about to sleep
 //!      16  the peer's counters, for `kelix stat`
+//!      24  the keys that the peer asks for most, for `kelix stat --hot`
 //!      64  the ring: frames, each contiguous
 //!
 //! frame with ordered placement:   [ sequence 32 | payload words 32 ] payload
@@ -47,6 +48,12 @@ pub mod mailbox_word {
     pub const COUNTERS: usize = 16;
     /// Number of counters.
     pub const COUNTERS_LEN: usize = 8;
+    /// What the peer asks for most: how many operations were sampled, and then of each key its hash and a word.
+    pub const HOT: usize = COUNTERS + COUNTERS_LEN;
+    /// Keys of these.
+    pub const HOT_ENTRIES: usize = 16;
+    /// Words of these.
+    pub const HOT_LEN: usize = 1 + 2 * HOT_ENTRIES;
     /// First word of the ring.
     pub const RING: usize = 64;
 }

@@ -87,13 +87,46 @@ impl Engine {
     #[inline(always)]
     pub fn begin(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         check_key(table, key)?;
-        self.note_operation()
+        self.note_operation_on(table, key)
+    }
+
+    /// Counts operations, as [`Engine::note_operation`] does, of which this is one on a key.
+    #[inline(always)]
+    pub fn note_operation_on(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        if self.transport.countdown.is_over() { self.look_around_from(table, key) } else { Ok(()) }
+    }
+
+    /// The same of one on several keys.
+    #[inline]
+    pub fn note_operation_of<'k>(
+        &mut self,
+        table: TableId,
+        mut keys: impl ExactSizeIterator<Item = &'k [u8]>,
+    ) -> Result<()> {
+        if !self.transport.countdown.is_over() {
+            return Ok(());
+        }
+        let which = (self.connection.looks as usize).checked_rem(keys.len());
+        match which.and_then(|which| keys.nth(which)) {
+            Some(key) => self.look_around_from(table, key),
+            None => self.look_around(),
+        }
     }
 
     /// Counts operations and now and then looks at what rarely changes.
     #[inline]
     pub fn note_operation(&mut self) -> Result<()> {
         if self.transport.countdown.is_over() { self.look_around() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_around_from(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        // Where each operation looks around, not each is sampled.
+        let every = if self.transport.fabric.map_age_max_ns().is_some() { OPERATIONS_A_LOOK } else { 1 };
+        if self.connection.looks % every == 0 {
+            self.transport.sample(table, key);
+        }
+        self.look_around()
     }
 
     #[cold]
@@ -113,7 +146,10 @@ impl Engine {
             self.connection.looked_around_ns = now_ns;
         } else {
             is_at_work = self.connection.looks > 1;
-            self.transport.countdown.set(OPERATIONS_A_LOOK);
+            // Not always the same number, so that who asks for so many keys in turn is not taken for one who
+            // always asks for the same one.
+            let less = self.connection.looks.wrapping_mul(0x9e37_79b9) >> 25;
+            self.transport.countdown.set(OPERATIONS_A_LOOK - less);
         }
         if is_at_work {
             self.transport.share_pointers();

@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// READs as many words as a span has. `false`: they could not be had.
-    fn read_span(&mut self, shard: usize, place: Place, into: &Span) -> Result<bool> {
+    pub fn read_span(&mut self, shard: usize, place: Place, into: &Span) -> Result<bool> {
         let all = into.words().count();
         let mut piece = Items::default();
         for done in (0..all).step_by(PIECE_WORDS) {
