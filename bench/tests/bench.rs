@@ -410,7 +410,7 @@ fn rows_of_ordered() -> Vec<String> {
     for mix in ["a", "b", "c", "d", "e", "f", "production"] {
         wanted.extend([format!("ycsb_{mix}_uniform"), format!("ycsb_{mix}_zipf")]);
     }
-    wanted.extend(["growth", "training_usable", "training"].map(String::from));
+    wanted.extend(["growth", "training_usable", "training", "train_inserts"].map(String::from));
     wanted
 }
 

@@ -68,6 +68,18 @@ impl Trained {
         Ok(took)
     }
 
+    /// Gets so many keys, which are there, from the first of these on.
+    fn get(&self, numbers: &[u64], count: usize) -> Result<(), String> {
+        let table = self.index.ordered(TABLE).ok_or("no ordered table")?;
+        for number in numbers.iter().cycle().take(count) {
+            let found = table.find(&self.image, &key_of(*number)).ok_or("a key is missing")?;
+            if found.second != value_of(*number, 0) {
+                return Err(format!("key {number} has another's value"));
+            }
+        }
+        Ok(())
+    }
+
     fn counts(&self) -> Result<(f64, ModelCounts), String> {
         let (_, counts, models) = self.index.ordered_counts().next().ok_or("no ordered table")?;
         Ok((counts.leaves as f64 / models.sub_models as f64, models))
@@ -78,12 +90,12 @@ fn no_room(_: NoRoom) -> String {
     "the image of the row `training` is too small".into()
 }
 
-/// The row.
-pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
-    training(size).map(|row| vec![row])
-}
+/// Gets for each insertion, of operations of which a twentieth are insertions.
+const GETS: usize = 19;
 
-fn training(size: &Size) -> Result<Row, String> {
+/// The rows: what it takes to train a sub-model, and what training leaves of the rate of operations of which a
+/// twentieth are insertions.
+pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
     let mut numbers = keys::numbers("noised", size.records);
     keys::shuffle(&mut numbers, LOAD_ORDER);
     // The last of them come when the others have been learnt.
@@ -94,10 +106,16 @@ fn training(size: &Size) -> Result<Row, String> {
     let measure = || {
         let mut table = Trained::new(size.records)?;
         first.chunks(STEP).try_for_each(|numbers| table.step(numbers).map(drop))?;
-        let (mut times, mut all) = (Vec::new(), 0);
+        let (mut times, mut all, mut shares) = (Vec::new(), 0, Vec::new());
         for round in last.chunks(each) {
             let before = table.counts()?.1.trained;
-            let took = round.chunks(STEP).map(|numbers| table.step(numbers)).sum::<Result<Duration, _>>()?;
+            let began = Instant::now();
+            let mut took = Duration::ZERO;
+            for numbers in round.chunks(STEP) {
+                took += table.step(numbers)?;
+                table.get(&first[numbers[0] as usize % (first.len() / 2)..], GETS * numbers.len())?;
+            }
+            shares.push(1.0 - took.as_secs_f64() / began.elapsed().as_secs_f64());
             let trained = table.counts()?.1.trained - before;
             if trained > 0 {
                 times.push(took.as_secs_f64() * 1e6 / trained as f64);
@@ -105,11 +123,11 @@ fn training(size: &Size) -> Result<Row, String> {
             }
         }
         let leaves = table.counts()?.0;
-        Ok::<_, String>((times, all, leaves))
+        Ok::<_, String>((times, all, leaves, shares))
     };
     let measured = measure();
     unpin();
-    let (times, all, leaves) = measured?;
+    let (times, all, leaves, shares) = measured?;
     if times.is_empty() {
         return Err("no sub-model was trained anew".into());
     }
@@ -118,5 +136,12 @@ fn training(size: &Size) -> Result<Row, String> {
         times.len()
     );
     let name = "training a sub-model";
-    Ok(figure("training", name, median(&times), "us", (Sense::AtMost, 2.0), &note))
+    let training = figure("training", name, median(&times), "us", (Sense::AtMost, 2.0), &note);
+    let note = format!(
+        "time of {GETS} gets by the shard's own index and an insertion, of that with training; on the shard's thread; {} rounds",
+        shares.len()
+    );
+    let name = "operations of which 5 % are insertions: with training / without";
+    let inserts = figure("train_inserts", name, median(&shares), "", (Sense::AtLeast, 0.95), &note);
+    Ok(vec![training, inserts])
 }
