@@ -253,6 +253,11 @@ pub struct ShardStatistics {
     pub cpu_s: f64,
     /// How often the thread slept.
     pub sleeps: u64,
+    /// The core that the thread is pinned to.
+    pub core: Option<u64>,
+    /// The NUMA node that its core and its memory are on, where the host has several: clients on cores of this
+    /// node find the memory in less time.
+    pub numa_node: Option<u64>,
     /// Its memory.
     pub memory: MemoryStatistics,
 }

@@ -254,10 +254,15 @@ fn hand_out(
                 Memfd::create("kelix-replies", MAILBOX_BYTES, false)?,
             ],
         };
+        // What the shard takes out is near to the shard; before anybody stores there.
+        let node = shard.place.and_then(|(_, node)| node);
         let [inbox, of_client] = match (&together, &apart[..]) {
             (Some(together), _) => together.pair(number),
             (None, pair) => [0, 1].map(|side: usize| pair[side].1.clone()),
         };
+        if let Some(node) = node {
+            node.prefer(&inbox);
+        }
         // What all have in one comes with the first.
         let memory = together.as_ref().filter(|_| number == 0).map(|together| together.memory.fd());
         let memory = memory.into_iter().chain(apart.iter().map(|(memory, _)| memory.fd()));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, Peer, SleepWord, Waker, WakerHandle, Way};
+use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, NumaNode, Peer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard, StepIn};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, PeerId, Waiter};
@@ -221,6 +221,8 @@ pub(crate) struct ShardHandle {
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
     /// Of a shard with a thread of its own.
     step_in: Option<StepIn>,
+    /// The core that its thread is pinned to, and that one's node, where the host has several.
+    pub place: Option<(usize, Option<NumaNode>)>,
 }
 
 /// What a shard begins with.
@@ -291,7 +293,11 @@ impl ShardHandle {
         let begins_empty = matches!(origin, Origin::Empty);
         config.image.keeps_journal =
             log.is_some_and(|log| log.has_files && (begins_empty || !log.of_replicas));
+        let node = core.and_then(NumaNode::of_core);
         let new = MemfdSegments::default();
+        if let Some(node) = node {
+            new.prefer(node);
+        }
         let source = || Box::new(LoggedSegments::new(new.clone(), number));
         let (segments, mut shard) = match origin {
             Origin::Empty => (new.clone(), Shard::create(config, header_span.clone(), source())?),
@@ -302,6 +308,9 @@ impl ShardHandle {
                 (new.clone(), shard)
             }
             Origin::Log((segments, follower)) => {
+                if let Some(node) = node {
+                    segments.prefer(node);
+                }
                 (segments, follower.into_shard(config, header_span.clone())?)
             }
         };
@@ -327,6 +336,7 @@ impl ShardHandle {
             (news, namespace),
             (log.map(|log| log.waker.clone()), batches.clone()),
         )?;
+        handle.place = core.map(|core| (core, node));
         (handle.log, handle.replicas) = (Mutex::new(log_end), replicas);
         (handle.expected, handle.stream) = (Mutex::new(expected), stream);
         let shared = Arc::new(Mutex::new(thread));
@@ -403,6 +413,7 @@ impl ShardHandle {
             stream: None,
             thread: Arc::default(),
             step_in: None,
+            place: None,
         };
         Ok((handle, thread))
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use kelix_fabric::shm::{are_granted, granted_bytes};
+use kelix_fabric::shm::{NumaNode, are_granted, granted_bytes};
 use kelix_image::Kind;
 use kelix_shard::{GenerationReport, NumberCounts, Stage};
 use kelix_types::TableKind;
@@ -183,6 +183,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "epoch": report.epoch,
                 "cpu_s": report.cpu.as_secs_f64(),
                 "sleeps": report.sleeps,
+                "core": shard.place.map(|(core, _)| core),
+                "numa_node": shard.place.and_then(|(_, node)| node).map(NumaNode::number),
                 "memory": {
                     "limit_bytes": memory.limit,
                     "segment_bytes": memory.segments,

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use kelix_image::{SegmentSource, Span};
 use kelix_types::limits::HUGE_PAGE_BYTES;
@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use super::numa::NumaNode;
 use super::pages::{HugePages, are_granted, huge_pages, is_reserved, take_reserved};
 use super::reaper::{self, ImageLife};
 
@@ -132,7 +133,11 @@ impl Memfd {
     /// Makes a memfd, maps it writable, and seals it: its size is fixed, and with `exclusive` no further
     /// writable mapping can be made, by anyone.
     pub fn create(name: &str, bytes: u64, exclusive: bool) -> Result<(Memfd, Span)> {
-        Memfd::make(name, bytes, (exclusive, false)).map_err(|source| {
+        Memfd::create_on(name, bytes, exclusive, None)
+    }
+
+    fn create_on(name: &str, bytes: u64, exclusive: bool, node: Option<NumaNode>) -> Result<(Memfd, Span)> {
+        Memfd::make(name, bytes, (exclusive, false), node).map_err(|source| {
             Error::system(
                 "share memory",
                 format!(
@@ -143,11 +148,12 @@ impl Memfd {
         })
     }
 
-    /// Makes a memfd for a segment of an image, in huge pages if there are any ([`super::use_huge_pages`]).
-    pub fn create_segment(name: &str, bytes: u64) -> Result<(Memfd, Span)> {
+    /// Makes a memfd for a segment of an image, in huge pages if there are any ([`super::use_huge_pages`]), and on
+    /// a node if one is preferred.
+    pub fn create_segment(name: &str, bytes: u64, node: Option<NumaNode>) -> Result<(Memfd, Span)> {
         let wanted = huge_pages();
         if matches!(wanted, HugePages::Reserved | HugePages::Required) && bytes % HUGE_PAGE_BYTES == 0 {
-            match Memfd::make(name, bytes, (true, true)) {
+            match Memfd::make(name, bytes, (true, true), node) {
                 Ok((memfd, span)) => {
                     take_reserved(memfd.fd(), bytes);
                     return Ok((memfd, span));
@@ -162,13 +168,14 @@ impl Memfd {
                 Err(_) => {}
             }
         }
-        Memfd::create(name, bytes, true)
+        Memfd::create_on(name, bytes, true, node)
     }
 
     fn make(
         name: &str,
         bytes: u64,
         (exclusive, is_reserved): (bool, bool),
+        node: Option<NumaNode>,
     ) -> rustix::io::Result<(Memfd, Span)> {
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if is_reserved {
@@ -182,6 +189,9 @@ impl Memfd {
             fallocate(&fd, FallocateFlags::empty(), 0, HUGE_PAGE_BYTES)?;
         }
         let span = map(fd.as_fd(), bytes, true)?;
+        if let Some(node) = node {
+            node.prefer(&span);
+        }
         let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         if exclusive {
             seals |= SealFlags::FUTURE_WRITE;
@@ -290,6 +300,8 @@ pub struct Segment {
 #[derive(Clone, Default)]
 pub struct MemfdSegments {
     list: Arc<Mutex<Vec<Segment>>>,
+    /// Where the memory is to be.
+    node: Arc<OnceLock<NumaNode>>,
 }
 
 impl MemfdSegments {
@@ -298,18 +310,26 @@ impl MemfdSegments {
         self.list.lock().expect("no panic under this lock").clone()
     }
 
+    /// Has all segments on a node, those that there are and those to come. It is said once.
+    pub fn prefer(&self, node: NumaNode) {
+        let list = self.list.lock().expect("no panic under this lock");
+        if self.node.set(node).is_ok() {
+            list.iter().for_each(|segment| node.prefer(&segment.span));
+        }
+    }
+
     /// A list of its own of those that begin with certain granules: what comes and goes in one of the two
     /// lists does not in the other.
     pub fn of_those(&self, is_wanted: impl Fn(usize) -> bool) -> MemfdSegments {
         let mut list = self.list();
         list.retain(|segment| is_wanted(segment.first));
-        MemfdSegments { list: Arc::new(Mutex::new(list)) }
+        MemfdSegments { list: Arc::new(Mutex::new(list)), node: self.node.clone() }
     }
 }
 
 impl SegmentSource for MemfdSegments {
     fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
-        let (memfd, span) = Memfd::create_segment("kelix-segment", bytes)?;
+        let (memfd, span) = Memfd::create_segment("kelix-segment", bytes, self.node.get().copied())?;
         self.list.lock().expect("no panic under this lock").push(Segment {
             first,
             memory: Arc::new(memfd),

@@ -14,6 +14,7 @@ mod endpoint;
 mod memory;
 #[cfg(kelix_loom)]
 pub mod model;
+mod numa;
 mod pages;
 mod reaper;
 mod rundir;
@@ -27,6 +28,7 @@ mod wake;
 
 pub use endpoint::{LocalEndpoint, MappedImage, Peer, SleepWord, Way};
 pub use memory::{Memfd, MemfdSegments, Segment, map_file, return_free_memory, return_large_memory};
+pub use numa::NumaNode;
 pub use pages::{HugePages, are_granted, granted_bytes, page_bytes, reserved_free_bytes, use_huge_pages};
 pub use reaper::ImageLife;
 pub use rundir::{
