@@ -481,3 +481,21 @@ fn other_hosts_that_may_read_the_page_are_told_of() {
     assert_eq!(code, Some(0));
     assert!(said.contains("--metrics 0.0.0.0:0 lets other hosts read"), "{said}");
 }
+
+/// Another service's port, as that of memcached or a web server: some answer with less than a frame.
+#[test]
+fn a_port_of_another_service_is_told_from_a_server() {
+    let place = Place::new();
+    for (answer, shown) in [("HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP/1.1 400"), ("ERROR\r\n", "ERROR")] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().unwrap().to_string();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the client");
+            std::io::Write::write_all(&mut stream, answer.as_bytes()).expect("it listens");
+            // Open until the client has gone.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        });
+        place.kelix(&["--server", &address, "stat"]).failed(3, &["no server of Kelix", shown]);
+        served.join().unwrap();
+    }
+}

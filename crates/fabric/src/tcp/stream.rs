@@ -39,6 +39,19 @@ const RECEIVE: RecvFlags = RecvFlags::empty();
 /// Frames that are looked at ahead.
 pub(super) const AHEAD: usize = 32;
 
+/// What is said where text came, which no frame of Kelix begins with: what answers there is another service.
+fn other_service(arrived: &[u8]) -> Option<String> {
+    let begin = &arrived[..arrived.len().min(SHOWN)];
+    let is_text = |byte: &u8| byte.is_ascii_graphic() || b" \r\n".contains(byte);
+    let line = begin.split(|byte| b"\r\n".contains(byte)).next().unwrap_or_default();
+    let is_other = line.len() >= TEXT_MIN && begin.iter().all(is_text);
+    is_other.then(|| format!("no server of Kelix answers there: what came begins with {:?}", String::from_utf8_lossy(line)))
+}
+
+/// Bytes of an answer that are shown, and with which it may be text.
+const SHOWN: usize = 32;
+const TEXT_MIN: usize = 4;
+
 const SECURED: &str = "the server speaks TLS, and this client does not: name the certificates to trust, with --tls-ca FILE or Credentials::tls";
 const PLAIN: &str = "the server does not speak TLS, and this client does: start it with --tls-cert and --tls-key, or leave --tls-ca out";
 
@@ -456,7 +469,8 @@ impl Stream {
                 (began, moved) = (Instant::now(), now);
             }
             let Some(left) = patience.checked_sub(began.elapsed()) else {
-                let context = "no answer in time; is the server stopped?";
+                let usual = || "no answer in time; is the server stopped?".to_string();
+                let context = other_service(self.first()).unwrap_or_else(usual);
                 return Err(Error::new(kelix_types::ErrorKind::TimedOut, operation, context));
             };
             // What is only sent wakes nobody when it arrives.
@@ -464,13 +478,18 @@ impl Stream {
         }
     }
 
+    /// What arrived first, as long as no frame of it was taken.
+    fn first(&self) -> &[u8] {
+        bytes_of(&self.arrived).get(..self.arrived_bytes).unwrap_or_default()
+    }
+
     /// Why a conversation has ended that had hardly begun: most often one side speaks TLS, and the other does
     /// not.
     fn why_over(&mut self, operation: &'static str, why: &str) -> Error {
         use kelix_types::ErrorKind::Unavailable;
-        let first = bytes_of(&self.arrived).get(..self.arrived_bytes).unwrap_or_default();
         // A record of TLS: an alert or a greeting, of any version.
-        let is_tls = matches!(first, [0x15 | 0x16, 3, ..]);
+        let is_tls = matches!(self.first(), [0x15 | 0x16, 3, ..]);
+        let other = other_service(self.first());
         let (may_come, context) = match (&self.tls, self.distrust.take()) {
             (Some(_), Some(rustls::Error::InvalidMessage(_))) => (false, PLAIN.into()),
             (Some(_), Some(source)) => (false, format!("TLS: {source}")),
@@ -478,6 +497,7 @@ impl Stream {
                 (true, format!("{why}; perhaps {PLAIN}"))
             }
             (None, _) if is_tls => (false, SECURED.into()),
+            (None, _) if other.is_some() => (false, other.unwrap_or_default()),
             (None, _) if self.received == 0 => (true, format!("{why}; perhaps {SECURED}")),
             _ => (true, why.into()),
         };
