@@ -1,12 +1,12 @@
 //! A socket that does not block, with what is to be sent and what has arrived.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
-use kelix_types::Error;
+use kelix_types::{Error, ErrorKind};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
@@ -257,8 +257,8 @@ impl Stream {
             while tls.wants_write() {
                 match tls.write_tls(&mut &self.socket) {
                     Ok(bytes) => self.written += bytes as u64,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return self.forget_sent(),
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.forget_sent(),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => return self.end("the connection broke"),
                 }
             }
@@ -329,7 +329,7 @@ impl Stream {
                 return false;
             }
             Ok(bytes) => self.received += bytes as u64,
-            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {
+            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind()) => {
                 return false;
             }
             Err(_) => {
@@ -469,9 +469,13 @@ impl Stream {
                 (began, moved) = (Instant::now(), now);
             }
             let Some(left) = patience.checked_sub(began.elapsed()) else {
-                let usual = || "no answer in time; is the server stopped?".to_string();
-                let context = other_service(self.first()).unwrap_or_else(usual);
-                return Err(Error::new(kelix_types::ErrorKind::TimedOut, operation, context));
+                return Err(match other_service(self.first()) {
+                    Some(context) => Error::new(ErrorKind::Unavailable, operation, context).with_retry(false),
+                    None => {
+                        let context = "no answer in time; is the server stopped?";
+                        Error::new(ErrorKind::TimedOut, operation, context)
+                    }
+                });
             };
             // What is only sent wakes nobody when it arrives.
             self.wait(Some(left.min(patience / 4)));
@@ -486,7 +490,6 @@ impl Stream {
     /// Why a conversation has ended that had hardly begun: most often one side speaks TLS, and the other does
     /// not.
     fn why_over(&mut self, operation: &'static str, why: &str) -> Error {
-        use kelix_types::ErrorKind::Unavailable;
         // A record of TLS: an alert or a greeting, of any version.
         let is_tls = matches!(self.first(), [0x15 | 0x16, 3, ..]);
         let other = other_service(self.first());
@@ -501,7 +504,7 @@ impl Stream {
             (None, _) if self.received == 0 => (true, format!("{why}; perhaps {SECURED}")),
             _ => (true, why.into()),
         };
-        Error::new(Unavailable, operation, context).with_retry(may_come)
+        Error::new(ErrorKind::Unavailable, operation, context).with_retry(may_come)
     }
 
     /// Tells the next frames, as far as they have arrived. Returns how many there are.
