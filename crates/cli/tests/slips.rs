@@ -499,3 +499,13 @@ fn a_port_of_another_service_is_told_from_a_server() {
         served.join().unwrap();
     }
 }
+
+/// Nothing was removed, said a command that had been given a wrong directory; and a file was there behind it.
+#[test]
+fn a_directory_without_a_log_is_none_to_truncate() {
+    let place = Place::new();
+    let wrong = place.path().join("wrong");
+    std::fs::create_dir(&wrong).unwrap();
+    place.kelix(&["wal", "truncate", wrong.to_str().unwrap()]).failed(2, &["there is no log in"]);
+    assert_eq!(std::fs::read_dir(&wrong).unwrap().count(), 0);
+}
