@@ -79,13 +79,18 @@ pub(crate) fn run(context: &Context, command: &WalCommand) -> Result<(), Failure
     }
 }
 
-fn survey(directory: &Path, operation: &'static str) -> Result<(Vec<FileSurvey>, End), Failure> {
+/// The log of a directory, which has to have one.
+fn open(directory: &Path, operation: &'static str) -> Result<Log, Failure> {
     let log = Log::open(Box::new(Directory(directory.to_path_buf())))?;
     if log.files().is_empty() {
         let context = format!("there is no log in {}", directory.display());
         return Err(Failure::new(Exit::NotThere, operation, context));
     }
-    Ok(log.survey()?)
+    Ok(log)
+}
+
+fn survey(directory: &Path, operation: &'static str) -> Result<(Vec<FileSurvey>, End), Failure> {
+    Ok(open(directory, operation)?.survey()?)
 }
 
 /// A moment in nanoseconds since 1970, in UTC.
@@ -176,6 +181,8 @@ fn verify(context: &Context, directory: &Path) -> Result<(), Failure> {
 }
 
 fn truncate(context: &Context, directory: &Path) -> Result<(), Failure> {
+    // Before a lock leaves a file in a directory that was mistaken for another one.
+    open(directory, "truncate log")?;
     let removed = kelix_server::truncate_log(directory)?;
     if context.json {
         return context.print_json(&json!({"removed": removed}));

@@ -217,11 +217,6 @@ impl LogFiles {
 /// Removes the files of a log that none of the snapshots needs which stand beside it, where no server writes
 /// it. Returns how many those were.
 pub fn truncate_log(directory: &Path) -> Result<u64> {
-    // Looked for first: a lock leaves a file, and a directory that was mistaken for another one is left as it is.
-    if Log::open(Box::new(Directory(directory.to_path_buf())))?.files().is_empty() {
-        let context = format!("there is no log in {}", directory.display());
-        return Err(Error::new(ErrorKind::InvalidArgument, "truncate log", context));
-    }
     let store = directory.join("store");
     let lock = Lock::try_lock(&store);
     let lock = lock.map_err(|source| {
