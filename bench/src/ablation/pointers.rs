@@ -69,7 +69,12 @@ struct Host {
 impl Host {
     /// A host with such readers and such a writer. They ask for the records of a part, each in an order of its
     /// own.
-    fn open(store: &Store, part: u64, readers: SessionOptions, writer: SessionOptions) -> Result<Host, String> {
+    fn open(
+        store: &Store,
+        part: u64,
+        readers: SessionOptions,
+        writer: SessionOptions,
+    ) -> Result<Host, String> {
         let wanted = |seed| {
             let records = Numbers(seed).popular(store.records / PARTS, SAMPLES / READERS);
             records.into_iter().map(|record| part * (store.records / PARTS) + record).collect()
@@ -131,7 +136,10 @@ pub(super) fn shared(store: &Store) -> Result<Vec<Row>, String> {
     .into_iter()
     .map(|(part, id, name, writer)| {
         let readers = SessionOptions::default().path(Path::Pointer);
-        Ok(Row { wanted: Some(1.0), ..invalid(store, (id, name), part, readers, [writer, elsewhere.clone()])? })
+        Ok(Row {
+            wanted: Some(1.0),
+            ..invalid(store, (id, name), part, readers, [writer, elsewhere.clone()])?
+        })
     })
     .collect()
 }

@@ -51,7 +51,8 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 fn pointers(records: u64, is_full: bool) -> Result<Row, String> {
     progress::show("shared pointers");
     let listen = Some((Ipv4Addr::LOCALHOST, 0).into());
-    let config = ServerConfig { memory_bytes: memory_for(records), listen, pin: false, ..ServerConfig::default() };
+    let config =
+        ServerConfig { memory_bytes: memory_for(records), listen, pin: false, ..ServerConfig::default() };
     let mut store = Store::start("scale", config)?;
     store.rounds = if is_full { 7 } else { 1 };
     store.load(records)?;

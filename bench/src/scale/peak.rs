@@ -51,7 +51,12 @@ pub(super) fn row(records: u64, is_full: bool) -> Result<Row, String> {
     load("kelix", ours()?.as_mut(), records)?;
     let daemon = |threads: usize| {
         let arguments = |address: &_, folder: &_| Memcached::arguments(address, folder, stored, threads);
-        let daemon = Daemon::start_as(&format!("memcached-{threads}"), Memcached::PROGRAM, Transport::Unix, arguments)?;
+        let daemon = Daemon::start_as(
+            &format!("memcached-{threads}"),
+            Memcached::PROGRAM,
+            Transport::Unix,
+            arguments,
+        )?;
         load("memcached", &mut Blocking::<Memcached>::open(&daemon, stored)?, records)?;
         Ok::<_, String>(daemon)
     };
@@ -85,8 +90,11 @@ pub(super) fn row(records: u64, is_full: bool) -> Result<Row, String> {
         }
         worst = Some(Row {
             id: "peak_latency".into(),
-            name: format!("mean latency at peak load, {CLIENTS} clients, {}, the worst of six mixes: memcached / ours", mix.name)
-                .into(),
+            name: format!(
+                "mean latency at peak load, {CLIENTS} clients, {}, the worst of six mixes: memcached / ours",
+                mix.name
+            )
+            .into(),
             ours: comparison.ours_ns / 1e3,
             other: Some(comparison.other_ns / 1e3),
             unit: "us",

@@ -56,7 +56,8 @@ impl Side {
 pub(super) fn rows(records: u64, is_full: bool) -> Result<Vec<Row>, String> {
     let (rounds, length) = if is_full { FULL } else { SMALL };
     let stored = Records::new(records, VALUE_BYTES);
-    let mut sides = SHARDS.into_iter().map(|shards| Side::start(shards, stored)).collect::<Result<Vec<_>, _>>()?;
+    let mut sides =
+        SHARDS.into_iter().map(|shards| Side::start(shards, stored)).collect::<Result<Vec<_>, _>>()?;
     let mixes = mixes(records);
     let count = SHARDS.len();
     let mut blocks = 0;
@@ -67,8 +68,11 @@ pub(super) fn rows(records: u64, is_full: bool) -> Result<Vec<Row>, String> {
     })?;
     let row = |(mix, times): (&crowd::Mix, &[Vec<f64>])| {
         let comparison = as_rate(compared(&times[count - 1], &times[0]));
-        let told: Vec<String> =
-            SHARDS.iter().zip(times).map(|(shards, times)| format!("{shards}: {}", figure(median(times)))).collect();
+        let told: Vec<String> = SHARDS
+            .iter()
+            .zip(times)
+            .map(|(shards, times)| format!("{shards}: {}", figure(median(times))))
+            .collect();
         Row {
             id: format!("scale_up_{}", mix.id).into(),
             name: format!("processor time of an operation, 8 shards, against 1: {}", mix.name).into(),

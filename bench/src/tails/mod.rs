@@ -24,10 +24,10 @@ mod systems;
 use std::time::Duration;
 
 use crate::Options;
+pub(crate) use caller::{Caller, Operation, Ours};
 use kelix_report::Report;
 use kelix_report::cores::unpin;
 use kelix_report::progress;
-pub(crate) use caller::{Caller, Operation, Ours};
 pub(crate) use processor::own_time;
 use systems::Systems;
 pub(crate) use systems::load;

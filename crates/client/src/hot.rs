@@ -124,7 +124,8 @@ impl Engine {
     /// The table and the key of an item, if that stands where it was said to: also if it was replaced since,
     /// while its memory has not become anything else.
     fn find_hot(&mut self, item: &HotItem) -> Result<Option<(TableId, Vec<u8>)>> {
-        let (Ok(shard), Some(location)) = (usize::try_from(item.shard), Location::from_word(item.location)) else {
+        let (Ok(shard), Some(location)) = (usize::try_from(item.shard), Location::from_word(item.location))
+        else {
             return Ok(None);
         };
         let begin = Span::private(16);

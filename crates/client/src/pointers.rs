@@ -174,7 +174,8 @@ mod tests {
     fn a_table_of_a_life_is_shared_with_what_is_in_it() {
         let folder = std::env::temp_dir().join(format!("kelix-pointers-{}", std::process::id()));
         let shelf = Shelf::OfUser(kelix_fabric::shm::Shelf::at(folder.clone()).unwrap());
-        let pointer = Pointer { location: Location::new(Place(640), SizeClass(2)), incarnation: Incarnation(9) };
+        let pointer =
+            Pointer { location: Location::new(Place(640), SizeClass(2)), incarnation: Incarnation(9) };
         let [hash, other] = [KeyHash(1 << 40), KeyHash(1 << 50)];
         let open = |life, shelf: &Shelf| PointerCache::of_life(life, shelf).unwrap();
         let (mut first, mut second) = (open(1, &shelf), open(1, &shelf));

@@ -20,7 +20,10 @@ pub const NAMES: &[(&str, &str)] = &[
         "tails",
         "the slowest operations of open loops and of full caches, and processor time, beside memcached",
     ),
-    ("scale", "what more shards and many clients cost a server, and what a crowd waits for, beside memcached"),
+    (
+        "scale",
+        "what more shards and many clients cost a server, and what a crowd waits for, beside memcached",
+    ),
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),

@@ -60,9 +60,7 @@ impl ClientRecord {
         let Some(mailbox) = self.mailboxes.first() else { return (0, json!([])) };
         let words = std::array::from_fn(|index| mailbox.words().load(mailbox_word::HOT + index));
         let (samples, entries) = hot::unpack(&words);
-        let told = |HotEntry { hash, samples, shard, location }| {
-            json!({"hash": hash, "samples": samples, "shard": shard, "location": location})
-        };
+        let told = |HotEntry { hash, samples, shard, location }| json!({"hash": hash, "samples": samples, "shard": shard, "location": location});
         (samples, entries.into_iter().map(told).collect())
     }
 

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, NumaNode, Peer, SleepWord, Waker, WakerHandle, Way};
+use kelix_fabric::shm::{
+    LocalEndpoint, Memfd, MemfdSegments, NumaNode, Peer, SleepWord, Waker, WakerHandle, Way,
+};
 use kelix_fabric::tcp::{AgentLink, AgentShard, StepIn};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, PeerId, Waiter};

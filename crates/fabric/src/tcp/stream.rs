@@ -45,7 +45,9 @@ fn other_service(arrived: &[u8]) -> Option<String> {
     let is_text = |byte: &u8| byte.is_ascii_graphic() || b" \r\n".contains(byte);
     let line = begin.split(|byte| b"\r\n".contains(byte)).next().unwrap_or_default();
     let is_other = line.len() >= TEXT_MIN && begin.iter().all(is_text);
-    is_other.then(|| format!("no server of Kelix answers there: what came begins with {:?}", String::from_utf8_lossy(line)))
+    is_other.then(|| {
+        format!("no server of Kelix answers there: what came begins with {:?}", String::from_utf8_lossy(line))
+    })
 }
 
 /// Bytes of an answer that are shown, and with which it may be text.
