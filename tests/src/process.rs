@@ -339,7 +339,9 @@ impl ServerProcess {
         let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         let segments = names.filter(|name| name.to_string_lossy().contains("kelix-segment")).count();
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let is_mailbox = |line: &&str| line.contains("kelix-requests") || line.contains("kelix-replies");
+        // A session has one memory for all of them; one of an earlier build, one for each.
+        let names = ["kelix-mailboxes", "kelix-requests", "kelix-replies"];
+        let is_mailbox = |line: &&str| names.iter().any(|name| line.contains(name));
         let descriptors = descriptors.saturating_sub(segments);
         Held { descriptors, threads, mailboxes: maps.lines().filter(is_mailbox).count() }
     }

@@ -164,7 +164,7 @@ fn a_hundred_sessions_leave_nothing_behind() {
         }
     }
     let many: Vec<Session> = (0..30).map(|_| server.session()).collect();
-    assert!(server.held().mailboxes >= before.mailboxes + 30 * 4, "two mailboxes a shard and session");
+    assert!(server.held().mailboxes >= before.mailboxes + 30, "a memory of mailboxes a session");
     drop(many);
     server.until_given_back(before);
     // The bystander may have had keys to put for the first time; an upload is larger.

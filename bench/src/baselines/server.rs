@@ -7,7 +7,7 @@ use kelix_fabric::{Clock, WorkQueue};
 use kelix_image::{Header, ImageConfig};
 use kelix_shard::{ClientParameters, Now, Shard, ShardConfig};
 use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
-use kelix_wire::View;
+use kelix_wire::{RingShape, View};
 
 use super::end::{End, PEER, Way};
 
@@ -46,7 +46,7 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
     shard.join(
         PEER,
         ClientParameters {
-            ordered_placement: true,
+            ring: RingShape::of_messages(true),
             connection: 1,
             caller: None,
             may_write: true,

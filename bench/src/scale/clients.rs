@@ -137,7 +137,7 @@ fn hold_some(
         let table = session.create_table("records").map_err(text)?;
         for put in 0..PUTS as u64 {
             let record = (number * 17 + put) % RECORDS;
-            session.put(table, record.to_le_bytes(), &value).map_err(text)?;
+            session.put(table, &record.to_le_bytes(), &value).map_err(text)?;
         }
         held.push(session);
     }

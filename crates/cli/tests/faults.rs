@@ -391,14 +391,16 @@ fn a_limit_on_the_length_of_files_is_an_error_and_the_store_goes_on() {
     let server = store.serve(&[]).expect("a server");
     let large = store.place.file("large", &vec![7; 900_000]);
     let large = large.to_str().unwrap();
-    store.place.kelix(&["put", "t", "large", "--file", large]).ok();
+    for key in ["large", "as large"] {
+        store.place.kelix(&["put", "t", key, "--file", large]).ok();
+    }
     let limit = |bytes: Option<u64>| {
         let pid = Pid::from_raw(server.pid() as i32);
         let limit = rustix::process::Rlimit { current: bytes, maximum: None };
         rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).expect("our own process");
     };
     // Mailboxes of a client are shorter, snapshots and segments longer.
-    limit(Some(700_000));
+    limit(Some(1_200_000));
     let kept = std::fs::read_dir(&store.snapshots).expect("a directory").count();
     store.place.kelix(&["snapshot", "take"]).failed(5, &["kelix: ", "cannot write"]);
     assert_eq!(std::fs::read_dir(&store.snapshots).expect("a directory").count(), kept);

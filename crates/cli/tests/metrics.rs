@@ -679,12 +679,12 @@ fn keys_that_are_asked_for_most_are_named() {
     for session in &mut sessions {
         let table = session.create_table("people").unwrap();
         for number in 0..1000 {
-            session.put(table, key(number), b"value").unwrap();
+            session.put(table, &key(number), b"value").unwrap();
         }
         for step in 0..40_000 {
             seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             let number = if seed >> 63 == 0 { 17 } else { seed >> 33 & 511 };
-            assert!(session.get(table, key(number)).unwrap().is_some(), "{step}");
+            assert!(session.get(table, &key(number)).unwrap().is_some(), "{step}");
         }
     }
     let told = place.kelix(&["stat", "--hot", "--json"]).json();
@@ -697,7 +697,7 @@ fn keys_that_are_asked_for_most_are_named() {
     assert!(text.ok().contains("key 17") && text.ok().contains(" %"), "{}", text.ok());
     // A key that has gone is named while its memory is nothing else, and nothing fails.
     let table = sessions[0].table("people").unwrap();
-    assert!(sessions[0].delete(table, key(17)).unwrap());
+    assert!(sessions[0].delete(table, &key(17)).unwrap());
     place.kelix(&["stat", "--hot"]).ok();
     place.kelix(&["stat", "--hot", "--watch"]).failed(2, &["--watch"]);
     drop((sessions, server));

@@ -495,7 +495,7 @@ fn a_port_of_another_service_is_told_from_a_server() {
             // Open until the client has gone.
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         });
-        place.kelix(&["--server", &address, "stat"]).failed(3, &["no server of Kelix", shown]);
+        place.kelix_at(&address, &["stat"]).failed(3, &["no server of Kelix", shown]);
         served.join().unwrap();
     }
 }

@@ -6,7 +6,7 @@
 //! them beside its counters, each with the place of its item: keys themselves stay in memory of the store, where
 //! who may read them finds them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kelix_image::{ItemHeader, Span};
 use kelix_types::{Error, ErrorKind, KeyHash, Location, Result, TableId, key_hash};
@@ -83,41 +83,36 @@ pub struct HotKey {
     pub sessions: usize,
 }
 
-impl Session {
-    /// The keys that sessions ask for most, as the statistics of this session's server tell of them: those that
-    /// asked for most come first. Sessions sample one operation of some thousand, a batch counting as one, and
-    /// give the newest half a thousand of their samples the most weight. Keys of tables without items are not
-    /// told, nor those whose item cannot be found any more.
-    ///
-    /// # Errors
-    /// As of a get: the server may have gone.
-    pub fn hot_keys(&mut self, statistics: &Statistics) -> Result<Vec<HotKey>> {
-        self.operate("hot_keys", |session| {
-            session.heal()?;
-            let mut keys: HashMap<u64, HotKey> = HashMap::new();
-            // Each session counts for as much as it has asked for.
-            let weight = |reads: u64, messages: u64| reads as f64 + messages as f64 + 1.0;
-            let sessions = || statistics.clients.iter().filter(|client| client.samples > 0);
-            let all: f64 = sessions().map(|client| weight(client.reads, client.messages)).sum();
-            for client in sessions() {
-                let of_all = weight(client.reads, client.messages) / all;
-                for item in &client.hot {
-                    let share = of_all * item.samples as f64 / client.samples as f64;
-                    if let Some(known) = keys.get_mut(&item.hash) {
-                        (known.share, known.sessions) = (known.share + share, known.sessions + 1);
-                    } else if let Some((table, key)) = session.engine.find_hot(item)? {
-                        keys.insert(item.hash, HotKey { table, key, share, sessions: 1 });
-                    }
+/// The keys that sessions ask for most, as statistics tell of them: what [`Session::hot_keys`] returns.
+pub(crate) fn hot_keys(session: &mut Session, statistics: &Statistics) -> Result<Vec<HotKey>> {
+    session.heal()?;
+    let mut keys: HashMap<u64, HotKey> = HashMap::new();
+    let mut found = HashSet::new();
+    // Each session counts for as much as it has asked for.
+    let weight = |reads: u64, messages: u64| reads as f64 + messages as f64 + 1.0;
+    let sessions = || statistics.clients.iter().filter(|client| client.samples > 0);
+    let all: f64 = sessions().map(|client| weight(client.reads, client.messages)).sum();
+    for client in sessions() {
+        let of_all = weight(client.reads, client.messages) / all;
+        for item in &client.hot {
+            let share = of_all * item.samples as f64 / client.samples as f64;
+            let none = HotKey { table: TableId::CATALOGUE, key: Vec::new(), share: 0.0, sessions: 0 };
+            let known = keys.entry(item.hash).or_insert(none);
+            (known.share, known.sessions) = (known.share + share, known.sessions + 1);
+            // Not every session knows where the item stands.
+            if !found.contains(&item.hash) {
+                if let Some((table, key)) = session.engine.find_hot(item)? {
+                    (known.table, known.key) = (table, key);
+                    found.insert(item.hash);
                 }
             }
-            let mut keys: Vec<HotKey> = keys.into_values().collect();
-            let order = |key: &HotKey| (key.table.0, key.key.clone());
-            keys.sort_by(|one, other| {
-                other.share.total_cmp(&one.share).then_with(|| order(one).cmp(&order(other)))
-            });
-            Ok(keys)
-        })
+        }
     }
+    keys.retain(|hash, _| found.contains(hash));
+    let mut keys: Vec<HotKey> = keys.into_values().collect();
+    let order = |key: &HotKey| (key.table.0, key.key.clone());
+    keys.sort_by(|one, other| other.share.total_cmp(&one.share).then_with(|| order(one).cmp(&order(other))));
+    Ok(keys)
 }
 
 impl Engine {

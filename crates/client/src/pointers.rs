@@ -176,7 +176,7 @@ mod tests {
         let shelf = Shelf::OfUser(kelix_fabric::shm::Shelf::at(folder.clone()).unwrap());
         let pointer =
             Pointer { location: Location::new(Place(640), SizeClass(2)), incarnation: Incarnation(9) };
-        let [hash, other] = [KeyHash(1 << 40), KeyHash(1 << 50)];
+        let [hash, other] = [KeyHash(0x1_0001), KeyHash(0x5_0002)];
         let open = |life, shelf: &Shelf| PointerCache::of_life(life, shelf).unwrap();
         let (mut first, mut second) = (open(1, &shelf), open(1, &shelf));
         first.put(hash, pointer);

@@ -21,9 +21,11 @@ use crate::engine::{
     BETWEEN_TRIES, Buffers, Connection, Engine, LOST, Patience, TryGet, ValuePart, Wanted, between_tries,
     check_key, is_passing, nanoseconds,
 };
+use crate::hot::{self, HotKey};
 use crate::item::{Item, NewItem};
 use crate::key::Key;
 use crate::read::{Cost, Landing};
+use crate::statistics::Statistics;
 use crate::submit::Submitted;
 use crate::transport::{Answer, Path, Transport};
 
@@ -415,6 +417,17 @@ impl Session {
     /// dropped a dataset, lets the program's other sessions find that at once.
     pub fn forget_names(&mut self) {
         self.catalogue.forget_names();
+    }
+
+    /// The keys that sessions ask for most, as the statistics of this session's server tell of them: those that
+    /// asked for most come first. Sessions sample one operation of some thousand, a batch counting as one, and
+    /// give the newest half a thousand of their samples the most weight. Keys of tables without items are not
+    /// told, nor those whose item cannot be found any more.
+    ///
+    /// # Errors
+    /// As of a get: the server may have gone.
+    pub fn hot_keys(&mut self, statistics: &Statistics) -> Result<Vec<HotKey>> {
+        self.operate("hot_keys", |session| hot::hot_keys(session, statistics))
     }
 
     // ---- what public calls begin and end with ----

@@ -512,7 +512,7 @@ pub struct ClientStatistics {
 }
 
 /// What a client tells of a key that it asks for often, and of the item that has the key.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct HotItem {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use kelix_fabric::{Countdown, Direct, Fabric, Mailbox, PeerId, RemoteMemory};
 use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
-use kelix_index::{BUCKET_WORDS, Directory, guess};
+use kelix_index::{BUCKET_WORDS, Directory, READER, guess};
 use kelix_types::{Error, ErrorKind, Incarnation, KeyHash, Location, TableId, Version, key_hash};
 use kelix_wire::{
     LAP_FAR, LAP_NEAR, ModelWords, RingFault, RingReader, RingShape, RingWriter, View, mailbox_word,
@@ -176,6 +176,16 @@ fn guess_item<'a>(direct: &'a Direct, directory: &Directory, hash: KeyHash) -> O
     let bucket = map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
     let slot = guess(bucket, hash)?;
     Some((slot, map.words_from(Location::place_of(slot))?))
+}
+
+/// Whether the item of a key seems to stand in a slot, as far as that can be told of memory that may change. Of keys
+/// that are longer than most it is not asked.
+fn has_key(slot: Words<'_>, table: TableId, key: &[u8]) -> bool {
+    let mut stands = [0; 256];
+    let Some(header) = ItemHeader::from_word(slot.load(1)) else { return false };
+    let is_so_long = header.table == table && header.key_bytes == key.len();
+    let stands = stands.get_mut(..key.len()).filter(|_| is_so_long);
+    stands.is_some_and(|stands| slot.copy_bytes_out(header.key_start(), stands) && stands == key)
 }
 
 impl<F: Fabric> Transport<F> {
@@ -623,11 +633,15 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// told another time.
     pub fn sample(&mut self, table: TableId, key: &[u8]) {
         let (hash, shard) = self.route(table, key);
-        let ShardReader { directory, direct, .. } = &self.shards[shard].reader;
-        let in_bucket = direct.as_ref().filter(|_| !table.kind().is_ordered());
-        let slot = in_bucket.and_then(|direct| Some(guess_item(direct, directory, hash)?.0));
-        let cached = || self.pointers.get(hash).map(|pointer| pointer.location);
-        let location = slot.and_then(Location::from_word).or_else(cached);
+        let mut location = self.pointers.get(hash).map(|pointer| pointer.location);
+        if let Some(direct) = &self.shards[shard].reader.direct {
+            let mut take = |at: Location, words: Words<'_>| {
+                let is_it = has_key(words, table, key);
+                location = is_it.then_some(at).or(location);
+                is_it
+            };
+            let _ = (READER.find)(&direct.map, (hash, table, key), &mut take);
+        }
         self.hot.note(hash, shard, location);
     }
 

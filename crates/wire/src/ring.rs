@@ -17,7 +17,7 @@
 //! ```
 //!
 //! A ring has room for much that is under way, and few clients have much. So where the reader agrees the writer goes
-//! back to the start of the ring behind a *lap*, as soon as what stands there is consumed: then only the first
+//! back to the start of the ring behind a *lap*, as soon as hardly anything is under way: then only the first
 //! pages of the mailbox are ever touched, as many as what is under way at once needs.
 //!
 //! Invariants:
@@ -191,15 +191,18 @@ impl RingWriter {
         Ok(true)
     }
 
-    /// Whether a frame of so many words is to stand at the start of the ring, since a lap is over and what stood
-    /// there is consumed.
+    /// Whether a frame of so many words is to stand at the start of the ring, since a lap is over, what stood there
+    /// is consumed, and hardly anything is under way: until the reader has followed there is no more room at the
+    /// start than what stood before has left.
     #[inline]
     fn ends_lap(&mut self, fabric: &impl Mailbox, peer: PeerId, words: u64) -> Result<bool, RingFault> {
         let at = self.shape.at(self.written);
         if !self.shape.has_laps() || at == 0 || at + words <= self.shape.lap {
             return Ok(false);
         }
-        let free = self.written - at + words;
+        // Of what is under way a part may be consumed and not reported yet.
+        let little = self.written.saturating_sub(self.shape.lap / 2);
+        let free = (self.written - at + words).max(little);
         // Whoever has much under way would look in vain with each frame.
         if self.consumed < free && self.written - self.looked >= self.shape.reported_words() {
             self.looked = self.written;

@@ -400,7 +400,7 @@ impl<F: Fabric> Transport<F> {
         let count = self.shards.len();
         let before = std::mem::take(&mut mirror.stations);
         mirror.stations =
-            (0..count).map(|shard| ShardState::new(&self.fabric, peer(shard), &server)).collect();
+            (0..count).map(|shard| ShardState::new(&self.fabric, peer(shard), server)).collect();
         // What a session counts goes on where it stood.
         for (state, before) in mirror.stations.iter_mut().zip(before) {
             (state.sequence, state.unanswered) = (before.sequence, before.unanswered);

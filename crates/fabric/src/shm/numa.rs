@@ -76,10 +76,12 @@ mod tests {
     #[test]
     fn a_core_has_the_node_that_the_system_says() {
         let system = std::env::temp_dir().join(format!("kelix-numa-{}", std::process::id()));
-        let make = |name: &str| std::fs::create_dir_all(system.join(name)).unwrap();
-        ["node/node0", "node/possible", "cpu/cpu0/node0", "cpu/cpu1/topology"].map(make);
+        let make = |names: &[&str]| {
+            names.iter().for_each(|name| std::fs::create_dir_all(system.join(name)).unwrap());
+        };
+        make(&["node/node0", "node/possible", "cpu/cpu0/node0", "cpu/cpu1/topology"]);
         assert_eq!(NumaNode::of_core_in(&system, 0), None, "there is only one");
-        ["node/node1", "node/node2000", "cpu/cpu5/node1", "cpu/cpu6/node2000"].map(make);
+        make(&["node/node1", "node/node2000", "cpu/cpu5/node1", "cpu/cpu6/node2000"]);
         let of_core = |core| NumaNode::of_core_in(&system, core).map(NumaNode::number);
         assert_eq!([0, 1, 5, 6, 7].map(of_core), [Some(0), None, Some(1), None, None]);
         std::fs::remove_dir_all(&system).unwrap();
