@@ -11,10 +11,13 @@ use kelix_types::{Incarnation, KeyHash, Location};
 use libfuzzer_sys::fuzz_target;
 use pointers::{Pointer, PointerCache};
 
-// The client keeps it to itself.
+// The client keeps both to itself.
 #[path = "../../crates/client/src/pointers.rs"]
 #[allow(missing_docs, dead_code)]
 mod pointers;
+#[path = "../../crates/client/src/shelf.rs"]
+#[allow(missing_docs, dead_code)]
+mod shelf;
 
 static TABLE: LazyLock<Span> = LazyLock::new(|| Span::private(POINTER_TABLE_BYTES));
 
