@@ -28,8 +28,8 @@ pub use fetch::{TryGet, ValuePart};
 pub(crate) use leaves::Buffers;
 use primary::Tries;
 pub(crate) use requests::{Pipeline, check_answer};
-use waiting::LIMIT_MAX;
 pub(crate) use waiting::{BETWEEN_TRIES, Patience, between_tries, is_passing, nanoseconds};
+use waiting::{LIMIT_MAX, SPIN};
 pub(crate) use writes::check_value;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -41,6 +41,9 @@ pub(crate) struct Engine {
     pub connection: Connection,
     /// When gets last waited for segments to become readable.
     napped_ns: u64,
+    /// For how long a wait begins without giving the core away, and whether that was in vain the last time.
+    spin: Duration,
+    spun_in_vain: bool,
     /// Of a session on a mirror: how the last try to connect to the primary failed.
     tries: Tries,
 }
@@ -78,7 +81,14 @@ impl Engine {
             looks: 0,
             looked_around_ns: 0,
         };
-        let mut engine = Engine { transport, connection, napped_ns: 0, tries: Tries::default() };
+        let mut engine = Engine {
+            transport,
+            connection,
+            napped_ns: 0,
+            spin: SPIN,
+            spun_in_vain: false,
+            tries: Tries::default(),
+        };
         engine.look_around()?;
         Ok(engine)
     }

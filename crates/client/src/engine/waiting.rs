@@ -8,8 +8,9 @@ use kelix_wire::control::Caller;
 
 use super::{Engine, LOST};
 
-/// Looking again and again without giving the core away.
-const SPIN: Duration = Duration::from_micros(40);
+/// Looking again and again without giving the core away, at most, and at least.
+pub(super) const SPIN: Duration = Duration::from_micros(40);
+const SPIN_MIN: Duration = Duration::from_micros(1);
 /// Most looks meanwhile: a clock may stand still for as long as nothing is looked at.
 const LOOKS_MAX: u32 = 1 << 14;
 /// Looks between two looks at the clock.
@@ -109,13 +110,27 @@ impl Engine {
         Ok(progress)
     }
 
+    /// Where more threads want cores than there are, who is waited for may have none, and gets one the later the
+    /// longer the others look in vain. So who did looks for half as long the next time, and who did not for twice
+    /// as long again.
+    fn choose_spin(&mut self) {
+        let in_vain = std::mem::take(&mut self.spun_in_vain);
+        let next = if in_vain { self.spin / 2 } else { self.spin * 2 };
+        self.spin = next.clamp(SPIN_MIN, SPIN);
+    }
+
     #[cold]
     fn wait_a_little(&mut self, patience: &mut Patience) -> Result<()> {
+        if patience.since_ns.is_none() {
+            self.choose_spin();
+        }
         let waited = patience.waited(self.transport.fabric.now_ns());
-        let spins = !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX;
-        if spins && !self.transport.fabric.shares_core() {
+        let spins = !patience.spun && waited < self.spin && patience.looks < LOOKS_MAX;
+        let shares_core = spins && self.transport.fabric.shares_core();
+        if spins && !shares_core {
             return Ok(());
         }
+        self.spun_in_vain |= !patience.spun && !shares_core;
         patience.spun = true;
         // From now on each look is worth a while.
         patience.looks = LOOKS_A_CLOCK - 1;
