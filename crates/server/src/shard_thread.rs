@@ -43,8 +43,10 @@ use crate::moment::Moment;
 use crate::snapshots::Follow;
 use crate::wal::{LogWaker, Shadow, ShardsLog};
 
-/// Polling without giving the core away: longer than a busy client needs between two requests.
+/// Polling without giving the core away, at most: longer than a busy client needs between two requests; and at
+/// least.
 const SPIN: Duration = Duration::from_micros(20);
+const SPIN_MIN: Duration = Duration::from_micros(1);
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(100);
 /// Looks between two looks at the clock; fewer where the core is given away after them, since the agent may
@@ -661,6 +663,16 @@ impl ShardThread {
     /// Waits for news, or until `next_ns`: spins, then yields. `false`: it is time to sleep.
     fn looks_on(&mut self, next_ns: Option<u64>) -> bool {
         let began = Instant::now();
+        let found = self.looks_on_since(began, next_ns);
+        // Where more threads want cores than there are, who has something to ask may have none, and gets one the
+        // later the longer this thread looks in vain.
+        let in_vain = began.elapsed() > self.sleep.spin;
+        let next = if in_vain { self.sleep.spin / 2 } else { self.sleep.spin * 2 };
+        self.sleep.spin = next.clamp(SPIN_MIN, SPIN);
+        found
+    }
+
+    fn looks_on_since(&mut self, began: Instant, next_ns: Option<u64>) -> bool {
         let looks = if self.over_tcp > 0 { LOOKS_FOR_AGENT } else { LOOKS };
         loop {
             for round in 0..looks {
@@ -678,7 +690,7 @@ impl ShardThread {
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
                 return true;
             }
-            let gives_core = waited > SPIN || self.over_tcp > 0 || self.endpoint.shares_core();
+            let gives_core = waited > self.sleep.spin || self.over_tcp > 0 || self.endpoint.shares_core();
             if waited > YIELD || gives_core && (self.endpoint.is_contended() || self.rests()) {
                 return false;
             }

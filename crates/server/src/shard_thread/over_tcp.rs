@@ -11,6 +11,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use kelix_fabric::tcp::StepIn;
 use kelix_fabric::{Clock, Waiter};
@@ -39,6 +40,8 @@ pub(super) struct Sleep {
     until_ns: Option<u64>,
     /// The agent has stepped in since a report was published.
     is_unreported: bool,
+    /// For how long the thread looks for news before one without giving its core away.
+    pub spin: Duration,
 }
 
 impl ShardThread {
