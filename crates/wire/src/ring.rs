@@ -420,6 +420,37 @@ mod tests {
         furthest
     }
 
+    /// Wherever a ring stands, as much as it takes without a reader comes out whole: what a jump to the start leaves
+    /// over counts as written, since the reader has yet to follow.
+    #[test]
+    fn a_full_ring_loses_nothing_wherever_it_stands() {
+        let whole = RingShape::new(256, true);
+        for shape in [whole, whole.in_laps(64)] {
+            for before in 0..400 {
+                let ((mut a, mut b), mut payload) = (sides(), Vec::new());
+                let (mut writer, mut reader) = (RingWriter::new(shape), RingReader::new(shape));
+                let words = |number: u64| vec![number; 3 + (number * 7919 % 23) as usize];
+                for number in 0..before {
+                    assert!(writer.push(&mut a, PEER, &mut frame(&words(number))).unwrap(), "room for one");
+                    assert!(reader.pop(&mut b, PEER, &mut payload).unwrap());
+                }
+                let mut sent = before;
+                while writer.push(&mut a, PEER, &mut frame(&words(sent))).unwrap() {
+                    sent += 1;
+                }
+                for number in before..sent {
+                    assert_eq!(
+                        reader.pop(&mut b, PEER, &mut payload),
+                        Ok(true),
+                        "{before}: {number} of {sent}"
+                    );
+                    assert_eq!(payload, words(number));
+                }
+                assert_eq!(reader.pop(&mut b, PEER, &mut payload), Ok(false));
+            }
+        }
+    }
+
     #[test]
     fn who_has_little_under_way_touches_little() {
         let whole = RingShape::of_messages(true);
