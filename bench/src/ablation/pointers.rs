@@ -144,7 +144,7 @@ pub(super) fn shared(store: &Store) -> Result<Vec<Row>, String> {
     .collect()
 }
 
-/// The same over TCP, where sessions share their pointers by themselves.
+/// Invalid READs of readers over TCP, where sessions put the pointers that they share on a shelf themselves.
 pub(crate) fn shared_over_tcp(store: &Store) -> Result<Row, String> {
     let over_tcp = SessionOptions::default().fabric(FabricChoice::Tcp);
     let writer = over_tcp.clone().path(Path::Message);

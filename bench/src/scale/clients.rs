@@ -8,8 +8,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
 use kelix::{Client, SessionOptions};
+use kelix_report::daemon::status_number;
 use kelix_report::progress;
-use kelix_report::report::{Row, Sense};
+use kelix_report::report::{Row, told};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::text;
@@ -60,12 +61,8 @@ impl Drop for Holders {
 
 /// Memory of a process in bytes: what is resident, and its page tables.
 fn memory(of: &Served) -> Result<u64, String> {
-    let told = std::fs::read_to_string(format!("/proc/{}/status", of.pid())).map_err(text)?;
-    let kilobytes = |name: &str| -> Option<u64> {
-        told.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(1)?.parse().ok()
-    };
-    let sum = kilobytes("VmRSS").zip(kilobytes("VmPTE")).map(|(resident, tables)| (resident + tables) * 1024);
-    sum.ok_or_else(|| "a process without memory".into())
+    let kilobytes = |name| status_number(of.pid(), name).ok_or("a process without memory");
+    Ok((kilobytes("VmRSS")? + kilobytes("VmPTE")?) * 1024)
 }
 
 /// Lets this process and those that it starts have as many descriptors as the sessions of a server take. Returns
@@ -83,14 +80,14 @@ fn raise_limit(sessions: usize) -> usize {
 }
 
 /// The row of sessions in shared memory.
-pub(super) fn rows(is_full: bool) -> Result<Vec<Row>, String> {
+pub(super) fn row(is_full: bool) -> Result<Row, String> {
     let wanted = if is_full { SESSIONS } else { FEW_SESSIONS };
     let sessions = raise_limit(wanted);
     let home = Home::new("scale", MEMORY_BYTES)?;
     let server = home.serve(&["--shards", &SHARDS.to_string(), "--no-pin"])?;
     let of = server.directory().to_str().ok_or("the name of the folder is no text")?.to_string();
     // What one session has the server do beside is there before.
-    hold_some(&of, 1, |_| Ok(()))?;
+    hold_some(&of, 1, || Ok(()))?;
     let before = memory(&server)?;
     let began = Instant::now();
     let mut holders = Holders(Vec::new());
@@ -110,24 +107,15 @@ pub(super) fn rows(is_full: bool) -> Result<Vec<Row>, String> {
          each, one at a time; {seconds:.0} s for all",
         taken / 1e3 / sessions as f64
     );
-    Ok(vec![Row {
-        id: "clients_10000".into(),
-        name: "resident memory of the server for 10,000 clients".into(),
-        ours: megabytes,
-        other: None,
-        unit: "MB",
-        ratio: megabytes,
-        wanted: Some(WANTED_MB),
-        sense: Sense::AtMost,
-        note,
-    }])
+    let name = "resident memory of the server for 10,000 clients";
+    Ok(Row { note, ..told("clients_10000", name, "MB", megabytes, Some(WANTED_MB)) })
 }
 
 /// Opens sessions, of which each puts some records, and holds them meanwhile.
 fn hold_some(
     of: &str,
     sessions: usize,
-    meanwhile: impl FnOnce(usize) -> Result<(), String>,
+    meanwhile: impl FnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
     let client = Client::connect(Path::new(of)).map_err(text)?;
     let value = [7; VALUE_BYTES];
@@ -141,14 +129,14 @@ fn hold_some(
         }
         held.push(session);
     }
-    meanwhile(held.len())
+    meanwhile()
 }
 
 /// Holds so many sessions of the server of a directory, `COUNT:DIRECTORY`, until standard input ends.
 pub(super) fn hold(what: &str) -> Result<(), String> {
     let (count, of) = what.split_once(':').ok_or("COUNT:DIRECTORY is needed")?;
     let count = count.parse().map_err(|_| format!("{count} is no number"))?;
-    hold_some(of, count, |_| {
+    hold_some(of, count, || {
         let mut out = std::io::stdout();
         writeln!(out, "ready").and_then(|()| out.flush()).map_err(text)?;
         std::io::stdin().read_to_end(&mut Vec::new()).map(drop).map_err(text)

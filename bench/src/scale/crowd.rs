@@ -9,6 +9,8 @@ use crate::workload::{Keys, batches};
 
 /// Clients of a crowd: HydraDB has fifty (section 6.1).
 pub(super) const CLIENTS: usize = 50;
+/// Bytes of a value.
+pub(super) const VALUE_BYTES: usize = 32;
 /// Operations of a mix that are drawn; clients begin at different ones of them, over and over.
 const DRAWN: usize = 1 << 16;
 /// Operations between two looks at the clock, for a client that is not timed.
@@ -41,6 +43,11 @@ pub(super) fn mixes(records: u64) -> Vec<Mix> {
         Mix { id, name, operations: single.into_iter().map(operation).collect() }
     };
     named.into_iter().map(mix).collect()
+}
+
+/// Rounds of blocks and the length of one, in a run that is a measurement, or that is none.
+pub(super) fn blocks(is_full: bool) -> (usize, Duration) {
+    if is_full { (7, Duration::from_millis(300)) } else { (1, Duration::from_millis(30)) }
 }
 
 /// What a crowd did in a block.

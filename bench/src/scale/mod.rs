@@ -37,12 +37,14 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
         return Ok(Report::new("scale", 0, Vec::new()));
     }
     unpin();
+    // All sessions of a crowd have their descriptors in this process.
+    kelix_server::prepare_process();
     let records = options.records.unwrap_or(RECORDS);
     let is_full = records >= FULL_RECORDS;
     let mut rows = up::rows(records, is_full)?;
     rows.push(peak::row(records, is_full)?);
     rows.push(pointers(records, is_full)?);
-    rows.extend(clients::rows(is_full)?);
+    rows.push(clients::row(is_full)?);
     progress::show("");
     Ok(Report::new("scale", records, rows))
 }

@@ -1,15 +1,13 @@
 //! How long an operation takes while a crowd asks for as much as it gets (HydraDB, section 6.1), beside memcached
 //! under the same crowd, with as many threads as serve it best.
 
-use std::time::Duration;
-
 use kelix::FabricChoice;
 use kelix_report::daemon::{Daemon, Transport};
 use kelix_report::interleave::{compared, take_blocks};
 use kelix_report::progress;
 use kelix_report::report::{Row, Sense, as_rate};
 
-use super::crowd::{self, CLIENTS, mixes};
+use super::crowd::{self, CLIENTS, VALUE_BYTES, mixes};
 use crate::peers::blocking::Blocking;
 use crate::peers::protocol::{Memcached, Protocol};
 use crate::served::Home;
@@ -18,14 +16,10 @@ use crate::tails::{Caller, Ours, load};
 use crate::times::Times;
 use crate::workload::Records;
 
-const VALUE_BYTES: usize = 32;
 /// Threads of the servers of memcached, of which the faster one counts.
 const THREADS: [usize; 2] = [1, 2];
 /// The least number of times that ours is lower.
 const WANTED: f64 = 10.0;
-/// Rounds of blocks and the length of one, in a run that is a measurement, and in one that is none.
-const FULL: (usize, Duration) = (7, Duration::from_millis(300));
-const SMALL: (usize, Duration) = (1, Duration::from_millis(30));
 
 /// Clients of a server, and what became of their operations.
 struct Side {
@@ -42,7 +36,7 @@ impl Side {
 
 /// The row: the mix in which ours is the fewest times lower.
 pub(super) fn row(records: u64, is_full: bool) -> Result<Row, String> {
-    let (rounds, length) = if is_full { FULL } else { SMALL };
+    let (rounds, length) = crowd::blocks(is_full);
     let stored = Records::new(records, VALUE_BYTES);
     let home = Home::new("scale-peak", memory_for(records))?;
     let served = home.serve(&["--no-pin"])?;

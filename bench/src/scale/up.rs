@@ -10,7 +10,7 @@ use kelix_report::interleave::{compared, median, take_blocks};
 use kelix_report::progress;
 use kelix_report::report::{Row, Sense, as_rate, figure};
 
-use super::crowd::{self, CLIENTS, mixes};
+use super::crowd::{self, CLIENTS, VALUE_BYTES, mixes};
 use crate::served::{Home, Served};
 use crate::tails::{Caller, Ours, load, own_time};
 use crate::workload::Records;
@@ -18,12 +18,8 @@ use crate::workload::Records;
 /// Shards of the servers.
 const SHARDS: [usize; 4] = [1, 2, 4, 8];
 const MEMORY_BYTES: u64 = 256 << 20;
-const VALUE_BYTES: usize = 32;
 /// The least that eight shards bring of what one brings.
 const WANTED: f64 = 0.9;
-/// Rounds of blocks and the length of one, in a run that is a measurement, and in one that is none.
-const FULL: (usize, Duration) = (7, Duration::from_millis(300));
-const SMALL: (usize, Duration) = (1, Duration::from_millis(30));
 
 /// A server, its clients, and the folder of what it keeps.
 struct Side {
@@ -54,7 +50,7 @@ impl Side {
 
 /// A row for each mix.
 pub(super) fn rows(records: u64, is_full: bool) -> Result<Vec<Row>, String> {
-    let (rounds, length) = if is_full { FULL } else { SMALL };
+    let (rounds, length) = crowd::blocks(is_full);
     let stored = Records::new(records, VALUE_BYTES);
     let mut sides =
         SHARDS.into_iter().map(|shards| Side::start(shards, stored)).collect::<Result<Vec<_>, _>>()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bytes::{show_in_json, show_key};
+use crate::bytes::show_key;
 use crate::columns::{Column, Form, label, table};
 use crate::context::Context;
 use crate::names::name_tables;
@@ -76,7 +76,7 @@ pub(crate) fn run(context: &Context, args: &StatArgs) -> Result<(), Failure> {
 const HOT: [Column; 4] = [
     Column { form: Form::Text, ..label("table", "/table") },
     Column { form: Form::Text, ..label("key", "/key") },
-    Column { form: Form::Text, ..label("share", "/percent") },
+    Column { form: Form::Text, ..label("share", "/share") },
     label("sessions", "/sessions"),
 ];
 
@@ -87,19 +87,16 @@ fn show_hot(context: &Context) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for hot in session.hot_keys(&statistics)? {
         let table = session.table_name(hot.table)?.unwrap_or_else(|| format!("number {}", hot.table.0));
-        let key = match context.json {
-            true if !hot.table.kind().has_numbers() => show_in_json(&hot.key),
-            _ => show_key(hot.table.kind(), &hot.key),
-        };
-        let percent = format!("{:.1} %", hot.share * 100.0);
-        rows.push(json!({
-            "table": table, "key": key, "share": hot.share, "percent": percent, "sessions": hot.sessions,
-        }));
+        let key = show_key(hot.table.kind(), &hot.key);
+        let mut row = json!({"table": table, "key": key, "share": hot.share, "sessions": hot.sessions});
+        if !context.json {
+            row["share"] = format!("{:.1} %", hot.share * 100.0).into();
+        }
+        rows.push(row);
     }
     let samples: u64 = statistics.clients.iter().map(|client| client.samples).sum();
     let sessions = statistics.clients.iter().filter(|client| client.samples > 0).count();
     if context.json {
-        rows.iter_mut().filter_map(Value::as_object_mut).for_each(|row| drop(row.remove("percent")));
         return context.print_json(&json!({"samples": samples, "sessions": sessions, "keys": rows}));
     }
     let text = match (rows.is_empty(), sessions) {

@@ -1,12 +1,12 @@
 //! Which keys a session asks for most, although the server sees no reads: one operation of some thousand is
 //! *sampled*, where the session looks around anyway, so that operations in between cost nothing more.
 //!
-//! What is kept of the samples are the keys that came most (the algorithm Space-Saving: Metwally, Agrawal and El Abbadi,
-//! ICDT 2005, section 3). Old samples count half as much each time there are so many more. The session publishes
+//! The session keeps the keys that came most among the samples (the algorithm Space-Saving: Metwally, Agrawal and
+//! El Abbadi, ICDT 2005, section 3). Old samples count half as much each time there are so many more. The session publishes
 //! them beside its counters, each with the place of its item: keys themselves stay in memory of the store, where
 //! who may read them finds them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use kelix_image::{ItemHeader, Span};
 use kelix_types::{Error, ErrorKind, KeyHash, Location, Result, TableId, key_hash};
@@ -15,17 +15,14 @@ use kelix_wire::mailbox_word::{HOT_ENTRIES, HOT_LEN};
 
 use crate::engine::Engine;
 use crate::session::Session;
-use crate::statistics::{HotItem, Statistics};
+use crate::statistics::{ClientStatistics, HotItem, Statistics};
 
-/// A key and how often it came.
+/// A key and how often it came: the samples are all that may be of the key.
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    hash: u64,
-    location: u64,
-    shard: u64,
-    count: u16,
-    /// How much of it may be of keys that were here before.
-    error: u16,
+    told: HotEntry,
+    /// How many of them may be of keys that were here before.
+    error: u64,
 }
 
 /// The keys that a session asks for most.
@@ -39,33 +36,29 @@ impl HotKeys {
     /// A key was asked for, whose item stands there, as far as is known.
     pub fn note(&mut self, hash: KeyHash, shard: usize, location: Option<Location>) {
         self.samples += 1;
-        let known = self.entries.iter().position(|entry| entry.count > 0 && entry.hash == hash.0);
-        let least = || (0..HOT_ENTRIES).min_by_key(|index| self.entries[*index].count);
+        let is_known = |entry: &Entry| entry.told.samples > 0 && entry.told.hash == hash.0;
+        let known = self.entries.iter().position(is_known);
+        let least = || (0..HOT_ENTRIES).min_by_key(|index| self.entries[*index].told.samples);
         let index = known.or_else(least).expect("some entries");
-        let entry = &mut self.entries[index];
+        let Entry { told, error } = &mut self.entries[index];
         if known.is_none() {
-            *entry = Entry { hash: hash.0, location: 0, error: entry.count, ..*entry };
+            (told.hash, told.location, *error) = (hash.0, 0, told.samples);
         }
-        entry.count += 1;
-        entry.shard = shard as u64;
-        entry.location = location.map_or(entry.location, Location::word);
+        told.samples += 1;
+        told.shard = shard as u64;
+        told.location = location.map_or(told.location, Location::word);
         if self.samples == SAMPLES_MAX {
             self.samples /= 2;
-            for entry in &mut self.entries {
-                (entry.count, entry.error) = (entry.count / 2, entry.error / 2);
+            for Entry { told, error } in &mut self.entries {
+                (told.samples, *error) = (told.samples / 2, *error / 2);
             }
         }
     }
 
     /// As the mailbox has them.
     pub fn words(&self) -> [u64; HOT_LEN] {
-        let told = |entry: &Entry| HotEntry {
-            hash: entry.hash,
-            samples: u64::from(entry.count - entry.error),
-            shard: entry.shard,
-            location: entry.location,
-        };
-        hot::pack(self.samples, &self.entries.each_ref().map(told))
+        let for_sure = |Entry { told, error }: &Entry| HotEntry { samples: told.samples - error, ..*told };
+        hot::pack(self.samples, &self.entries.each_ref().map(for_sure))
     }
 }
 
@@ -77,48 +70,50 @@ pub struct HotKey {
     pub table: TableId,
     /// The key.
     pub key: Vec<u8>,
-    /// Its share of what all sessions ask for, as of 1: at least so much.
+    /// The share of what all sessions ask for, from 0 to 1: at least so much.
     pub share: f64,
     /// The number of sessions for which it stands out.
     pub sessions: usize,
 }
 
+/// A key that was found, and its table.
+type Found = (TableId, Vec<u8>);
+
 /// The keys that sessions ask for most, as statistics tell of them: what [`Session::hot_keys`] returns.
 pub(crate) fn hot_keys(session: &mut Session, statistics: &Statistics) -> Result<Vec<HotKey>> {
     session.heal()?;
-    let mut keys: HashMap<u64, HotKey> = HashMap::new();
-    let mut found = HashSet::new();
+    // By hash: the share, the sessions, and the key if it was found.
+    let mut keys: HashMap<u64, (f64, usize, Option<Found>)> = HashMap::new();
     // Each session counts for as much as it has asked for.
-    let weight = |reads: u64, messages: u64| reads as f64 + messages as f64 + 1.0;
+    let weight = |client: &ClientStatistics| client.reads as f64 + client.messages as f64 + 1.0;
     let sessions = || statistics.clients.iter().filter(|client| client.samples > 0);
-    let all: f64 = sessions().map(|client| weight(client.reads, client.messages)).sum();
+    let all: f64 = sessions().map(weight).sum();
     for client in sessions() {
-        let of_all = weight(client.reads, client.messages) / all;
         for item in &client.hot {
-            let share = of_all * item.samples as f64 / client.samples as f64;
-            let none = HotKey { table: TableId::CATALOGUE, key: Vec::new(), share: 0.0, sessions: 0 };
-            let known = keys.entry(item.hash).or_insert(none);
-            (known.share, known.sessions) = (known.share + share, known.sessions + 1);
+            let (share, sessions, key) = keys.entry(item.hash).or_default();
+            *share += weight(client) / all * item.samples as f64 / client.samples as f64;
+            *sessions += 1;
             // Not every session knows where the item stands.
-            if !found.contains(&item.hash) {
-                if let Some((table, key)) = session.engine.find_hot(item)? {
-                    (known.table, known.key) = (table, key);
-                    found.insert(item.hash);
-                }
+            if key.is_none() {
+                *key = session.engine.find_hot(item)?;
             }
         }
     }
-    keys.retain(|hash, _| found.contains(hash));
-    let mut keys: Vec<HotKey> = keys.into_values().collect();
-    let order = |key: &HotKey| (key.table.0, key.key.clone());
-    keys.sort_by(|one, other| other.share.total_cmp(&one.share).then_with(|| order(one).cmp(&order(other))));
-    Ok(keys)
+    let hot = keys.into_values().filter_map(|(share, sessions, key)| {
+        let (table, key) = key?;
+        Some(HotKey { table, key, share, sessions })
+    });
+    let mut hot: Vec<HotKey> = hot.collect();
+    // Of equal shares in the order of tables and keys.
+    hot.sort_by(|one, other| (one.table, &one.key).cmp(&(other.table, &other.key)));
+    hot.sort_by(|one, other| other.share.total_cmp(&one.share));
+    Ok(hot)
 }
 
 impl Engine {
     /// The table and the key of an item, if that stands where it was said to: also if it was replaced since,
     /// while its memory has not become anything else.
-    fn find_hot(&mut self, item: &HotItem) -> Result<Option<(TableId, Vec<u8>)>> {
+    fn find_hot(&mut self, item: &HotItem) -> Result<Option<Found>> {
         let (Ok(shard), Some(location)) = (usize::try_from(item.shard), Location::from_word(item.location))
         else {
             return Ok(None);

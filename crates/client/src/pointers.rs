@@ -193,7 +193,7 @@ mod tests {
         private.share(&Shelf::Private);
         another.share(&shelf);
         assert_eq!((private.get(hash), another.get(hash)), (None, None));
-        // What is of another length is not taken.
+        // Memory of another length is not taken.
         let odd = shelf.put(&format!("pointers-{LAYOUT}-{:016x}", 3), 4096, |_| ()).unwrap();
         let mut odd_one = open(3, &shelf);
         odd_one.share(&shelf);

@@ -8,9 +8,7 @@ use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, READER, guess};
 use kelix_types::{Error, ErrorKind, Incarnation, KeyHash, Location, TableId, Version, key_hash};
-use kelix_wire::{
-    LAP_FAR, LAP_NEAR, ModelWords, RingFault, RingReader, RingShape, RingWriter, View, mailbox_word,
-};
+use kelix_wire::{ModelWords, RingFault, RingReader, RingShape, RingWriter, View, mailbox_word};
 
 use crate::catalogue::GENERATIONS;
 use crate::hints::Hints;
@@ -63,7 +61,7 @@ impl ShardState {
         let direct = fabric.direct(peer);
         let mut ring = RingShape::of_messages(fabric.promises(peer).ordered_placement);
         if server.has_laps {
-            ring = ring.in_laps(if direct.is_some() { LAP_NEAR } else { LAP_FAR });
+            ring = ring.in_laps_of_session(direct.is_some());
         }
         ShardState {
             reader: ShardReader::new(peer, server.term, direct, server.commits),
@@ -234,12 +232,6 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
     pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
         let hash = self.hash(table, key);
         (hash, self.server.view.shard_of(table, hash))
-    }
-
-    /// Shares cached pointers with the user's other sessions on this host, where they are this one's own so
-    /// far and need not be.
-    pub fn share_pointers(&mut self) {
-        self.pointers.share(&self.shelf);
     }
 
     /// What the hashes of keys begin with.

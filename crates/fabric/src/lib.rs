@@ -45,6 +45,7 @@ mod model;
 pub mod output;
 #[cfg(target_os = "linux")]
 pub mod shm;
+mod spin;
 pub mod tcp;
 // Models have no devices.
 #[cfg(target_os = "linux")]
@@ -57,6 +58,7 @@ pub use endpoint::{FIRST_OF_PRIMARY, SimFabric};
 pub use fork::Countdown;
 #[cfg(target_os = "linux")]
 pub use mirror::MirrorEndpoint;
+pub use spin::Spin;
 
 /// Most bytes of a frame of the set-up conversation: enough for any, too little to be a burden.
 const SET_UP_BYTES_MAX: usize = 1 << 20;

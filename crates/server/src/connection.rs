@@ -247,26 +247,23 @@ fn hand_out(
         send(stream, &image, &[shard.header.fd()])?;
         send_segments(namespace, stream, number as u16)?;
         let (waker, clients_end) = WakerHandle::pair()?;
-        let apart = match &together {
-            Some(_) => Vec::new(),
-            None => vec![
-                Memfd::create("kelix-requests", MAILBOX_BYTES, false)?,
-                Memfd::create("kelix-replies", MAILBOX_BYTES, false)?,
-            ],
+        let apart;
+        let (mut descriptors, [inbox, of_client]) = match &together {
+            // What all have in one comes with the first.
+            Some(together) if number == 0 => (vec![together.memory.fd()], together.pair(number)),
+            Some(together) => (Vec::new(), together.pair(number)),
+            None => {
+                let (requests, inbox) = Memfd::create("kelix-requests", MAILBOX_BYTES, false)?;
+                let (replies, of_client) = Memfd::create("kelix-replies", MAILBOX_BYTES, false)?;
+                apart = [requests, replies];
+                (apart.iter().map(Memfd::fd).collect(), [inbox, of_client])
+            }
         };
+        descriptors.push(clients_end.as_fd());
         // What the shard takes out is near to the shard; before anybody stores there.
-        let node = shard.place.and_then(|(_, node)| node);
-        let [inbox, of_client] = match (&together, &apart[..]) {
-            (Some(together), _) => together.pair(number),
-            (None, pair) => [0, 1].map(|side: usize| pair[side].1.clone()),
-        };
-        if let Some(node) = node {
+        if let Some(node) = shard.node() {
             node.prefer(&inbox);
         }
-        // What all have in one comes with the first.
-        let memory = together.as_ref().filter(|_| number == 0).map(|together| together.memory.fd());
-        let memory = memory.into_iter().chain(apart.iter().map(|(memory, _)| memory.fd()));
-        let descriptors: Vec<_> = memory.chain([clients_end.as_fd()]).collect();
         mailboxes.push(inbox.clone());
         let outbox = Outbox::Mailbox { memory: of_client, waker };
         // The shard knows of the client before that reads anything.

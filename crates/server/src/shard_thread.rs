@@ -2,6 +2,7 @@
 
 mod drain;
 mod feed;
+mod looking;
 pub(crate) mod mirrored;
 mod over_tcp;
 mod snapshot_feed;
@@ -18,7 +19,7 @@ use kelix_fabric::shm::{
 };
 use kelix_fabric::tcp::{AgentLink, AgentShard, StepIn};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
-use kelix_fabric::{Clock, Fabric, PeerId, Waiter};
+use kelix_fabric::{Clock, Fabric, PeerId};
 use kelix_image::words::full_fence;
 use kelix_image::{
     Committed, Header, ImageState, KindUse, MemoryMap, MemoryUse, SegmentSource, Span, features, header_word,
@@ -33,7 +34,7 @@ use kelix_shard::{
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, Result, TableId, TableKind};
 use kelix_wire::control::{Caller, FEATURE_LAPS, FEATURE_SEQUENCES};
-use kelix_wire::{LAP_FAR, LAP_NEAR, RingShape, mailbox_word};
+use kelix_wire::{RingShape, mailbox_word};
 use tracing::warn;
 
 use self::over_tcp::{Sleep, awake, step_in};
@@ -43,16 +44,6 @@ use crate::moment::Moment;
 use crate::snapshots::Follow;
 use crate::wal::{LogWaker, Shadow, ShardsLog};
 
-/// Polling without giving the core away, at most: longer than a busy client needs between two requests; and at
-/// least.
-const SPIN: Duration = Duration::from_micros(20);
-const SPIN_MIN: Duration = Duration::from_micros(1);
-/// Polling while giving the core to whoever wants it.
-const YIELD: Duration = Duration::from_micros(100);
-/// Looks between two looks at the clock; fewer where the core is given away after them, since the agent may
-/// wait for it.
-const LOOKS: u32 = 64;
-const LOOKS_FOR_AGENT: u32 = 8;
 /// Steps between two looks at the clock while requests keep coming.
 const STEPS_A_CLOCK: u32 = 16;
 /// How long followers are given to make room before it is looked for again.
@@ -226,7 +217,7 @@ pub(crate) struct ShardHandle {
     /// Of a shard with a thread of its own.
     step_in: Option<StepIn>,
     /// The core that its thread is pinned to, and that one's node, where the host has several.
-    pub place: Option<(usize, Option<NumaNode>)>,
+    place: Option<(usize, Option<NumaNode>)>,
 }
 
 /// What a shard begins with.
@@ -298,25 +289,22 @@ impl ShardHandle {
         config.image.keeps_journal =
             log.is_some_and(|log| log.has_files && (begins_empty || !log.of_replicas));
         let node = core.and_then(NumaNode::of_core);
-        let new = MemfdSegments::default();
+        let segments = match &origin {
+            Origin::Log((segments, _)) => segments.clone(),
+            Origin::Empty | Origin::Snapshot(..) => MemfdSegments::default(),
+        };
         if let Some(node) = node {
-            new.prefer(node);
+            segments.prefer(node);
         }
-        let source = || Box::new(LoggedSegments::new(new.clone(), number));
-        let (segments, mut shard) = match origin {
-            Origin::Empty => (new.clone(), Shard::create(config, header_span.clone(), source())?),
+        let source = || Box::new(LoggedSegments::new(segments.clone(), number));
+        let mut shard = match origin {
+            Origin::Empty => Shard::create(config, header_span.clone(), source())?,
             Origin::Snapshot(snapshot, which) => {
                 let (books, kept) = snapshot.beside(which)?;
                 let fill = |map: &MemoryMap| snapshot.fill(which, map);
-                let shard = Shard::restore(config, header_span.clone(), source(), (&books, &kept), fill)?;
-                (new.clone(), shard)
+                Shard::restore(config, header_span.clone(), source(), (&books, &kept), fill)?
             }
-            Origin::Log((segments, follower)) => {
-                if let Some(node) = node {
-                    segments.prefer(node);
-                }
-                (segments, follower.into_shard(config, header_span.clone())?)
-            }
+            Origin::Log((_, follower)) => follower.into_shard(config, header_span.clone())?,
         };
         let (mut log_end, mut replicas, mut expected, mut stream) = (None, None, Vec::new(), None);
         if let Some(of @ ShardsLog { control, durability, expected: count, .. }) = log {
@@ -425,6 +413,16 @@ impl ShardHandle {
     /// Of a mirror's: what the thread that writes its log needs.
     pub fn logs_by(&mut self, log: Option<Feed>) {
         self.log = Mutex::new(log);
+    }
+
+    /// The NUMA node of the core that its thread is pinned to, where the host has several.
+    pub fn node(&self) -> Option<NumaNode> {
+        self.place?.1
+    }
+
+    /// The core that its thread is pinned to.
+    pub fn core(&self) -> Option<usize> {
+        self.place.map(|(core, _)| core)
     }
 
     /// The thread that runs it, which is waited for with it.
@@ -660,46 +658,6 @@ impl ShardThread {
         is_commanded || self.stop.load(Ordering::SeqCst) || !self.authority.in_force()
     }
 
-    /// Waits for news, or until `next_ns`: spins, then yields. `false`: it is time to sleep.
-    fn looks_on(&mut self, next_ns: Option<u64>) -> bool {
-        let began = Instant::now();
-        let found = self.looks_on_since(began, next_ns);
-        // Where more threads want cores than there are, who has something to ask may have none, and gets one the
-        // later the longer this thread looks in vain.
-        let in_vain = began.elapsed() > self.sleep.spin;
-        let next = if in_vain { self.sleep.spin / 2 } else { self.sleep.spin * 2 };
-        self.sleep.spin = next.clamp(SPIN_MIN, SPIN);
-        found
-    }
-
-    fn looks_on_since(&mut self, began: Instant, next_ns: Option<u64>) -> bool {
-        let looks = if self.over_tcp > 0 { LOOKS_FOR_AGENT } else { LOOKS };
-        loop {
-            for round in 0..looks {
-                if self.glance() {
-                    return true;
-                }
-                // A pause takes as long as a cache line on its way, so not every look has one.
-                if round % 8 == 7 {
-                    std::hint::spin_loop();
-                }
-            }
-            self.endpoint.maintain();
-            let waited = began.elapsed();
-            let due = next_ns.is_some_and(|next| self.endpoint.now_ns() >= next);
-            if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
-                return true;
-            }
-            let gives_core = waited > self.sleep.spin || self.over_tcp > 0 || self.endpoint.shares_core();
-            if waited > YIELD || gives_core && (self.endpoint.is_contended() || self.rests()) {
-                return false;
-            }
-            if gives_core {
-                self.endpoint.yield_now();
-            }
-        }
-    }
-
     fn publish_report(&mut self, cpu: Duration) {
         self.reported = Instant::now();
         let (splits, merges) = self.shard.splits_and_merges();
@@ -816,7 +774,7 @@ impl ShardThread {
         let peer = self.endpoint.add(Peer { memory: None, inbox, way });
         let mut ring = RingShape::of_messages(self.endpoint.promises(peer).ordered_placement);
         if has_laps {
-            ring = ring.in_laps(if wake_key.is_some() { LAP_NEAR } else { LAP_FAR });
+            ring = ring.in_laps_of_session(wake_key.is_some());
         }
         let guest = ClientParameters { ring, connection, caller, may_write, tells_sequence };
         if let Some(old) = self.shard.join(peer, guest) {

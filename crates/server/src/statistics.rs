@@ -183,8 +183,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "epoch": report.epoch,
                 "cpu_s": report.cpu.as_secs_f64(),
                 "sleeps": report.sleeps,
-                "core": shard.place.map(|(core, _)| core),
-                "numa_node": shard.place.and_then(|(_, node)| node).map(NumaNode::number),
+                "core": shard.core(),
+                "numa_node": shard.node().map(NumaNode::number),
                 "memory": {
                     "limit_bytes": memory.limit,
                     "segment_bytes": memory.segments,

@@ -94,6 +94,11 @@ impl RingShape {
         RingShape { lap: words, ..self }
     }
 
+    /// The same in the laps of a session whose sides share memory, or do not.
+    pub const fn in_laps_of_session(self, share_memory: bool) -> RingShape {
+        self.in_laps(if share_memory { LAP_NEAR } else { LAP_FAR })
+    }
+
     /// Whether the writer goes back to the start before the end.
     const fn has_laps(self) -> bool {
         self.lap < self.words

@@ -14,7 +14,7 @@ mod writes;
 
 use std::time::Duration;
 
-use kelix_fabric::{Clock, Endpoint, RemoteMemory, WorkQueue};
+use kelix_fabric::{Clock, Endpoint, RemoteMemory, Spin, WorkQueue};
 use kelix_types::{Error, ErrorKind, Result, TableId};
 
 use crate::Table;
@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     /// When gets last waited for segments to become readable.
     napped_ns: u64,
     /// For how long a wait begins without giving the core away, and whether that was in vain the last time.
-    spin: Duration,
+    spin: Spin,
     spun_in_vain: bool,
     /// Of a session on a mirror: how the last try to connect to the primary failed.
     tries: Tries,
@@ -85,7 +85,7 @@ impl Engine {
             transport,
             connection,
             napped_ns: 0,
-            spin: SPIN,
+            spin: Spin::new(SPIN),
             spun_in_vain: false,
             tries: Tries::default(),
         };
@@ -97,16 +97,10 @@ impl Engine {
     #[inline(always)]
     pub fn begin(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         check_key(table, key)?;
-        self.note_operation_on(table, key)
-    }
-
-    /// Counts operations, as [`Engine::note_operation`] does, of which this is one on a key.
-    #[inline(always)]
-    pub fn note_operation_on(&mut self, table: TableId, key: &[u8]) -> Result<()> {
         if self.transport.countdown.is_over() { self.look_around_from(table, key) } else { Ok(()) }
     }
 
-    /// The same of one on several keys.
+    /// What an operation on several keys begins with, which are checked elsewhere.
     #[inline]
     pub fn note_operation_of<'k>(
         &mut self,
@@ -162,7 +156,7 @@ impl Engine {
             self.transport.countdown.set(OPERATIONS_A_LOOK - less);
         }
         if is_at_work {
-            self.transport.share_pointers();
+            self.transport.pointers.share(&self.transport.shelf);
         }
         self.transport.fabric.look();
         self.note_broken();

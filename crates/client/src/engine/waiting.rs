@@ -8,9 +8,8 @@ use kelix_wire::control::Caller;
 
 use super::{Engine, LOST};
 
-/// Looking again and again without giving the core away, at most, and at least.
+/// Looking again and again without giving the core away, at most.
 pub(super) const SPIN: Duration = Duration::from_micros(40);
-const SPIN_MIN: Duration = Duration::from_micros(1);
 /// Most looks meanwhile: a clock may stand still for as long as nothing is looked at.
 const LOOKS_MAX: u32 = 1 << 14;
 /// Looks between two looks at the clock.
@@ -110,22 +109,13 @@ impl Engine {
         Ok(progress)
     }
 
-    /// Where more threads want cores than there are, who is waited for may have none, and gets one the later the
-    /// longer the others look in vain. So who did looks for half as long the next time, and who did not for twice
-    /// as long again.
-    fn choose_spin(&mut self) {
-        let in_vain = std::mem::take(&mut self.spun_in_vain);
-        let next = if in_vain { self.spin / 2 } else { self.spin * 2 };
-        self.spin = next.clamp(SPIN_MIN, SPIN);
-    }
-
     #[cold]
     fn wait_a_little(&mut self, patience: &mut Patience) -> Result<()> {
         if patience.since_ns.is_none() {
-            self.choose_spin();
+            self.spin.note(std::mem::take(&mut self.spun_in_vain));
         }
         let waited = patience.waited(self.transport.fabric.now_ns());
-        let spins = !patience.spun && waited < self.spin && patience.looks < LOOKS_MAX;
+        let spins = !patience.spun && waited < self.spin.time() && patience.looks < LOOKS_MAX;
         let shares_core = spins && self.transport.fabric.shares_core();
         if spins && !shares_core {
             return Ok(());

@@ -28,7 +28,7 @@ impl NumaNode {
         own.filter(|node| nodes > 1 && (*node as usize) < NODES_MAX - 1).map(NumaNode)
     }
 
-    /// Its number.
+    /// The number of the node.
     pub fn number(self) -> u32 {
         self.0
     }

@@ -39,7 +39,7 @@ const RECEIVE: RecvFlags = RecvFlags::empty();
 /// Frames that are looked at ahead.
 pub(super) const AHEAD: usize = 32;
 
-/// What is said where text came, which no frame of Kelix begins with: what answers there is another service.
+/// The error where text came, which no frame of Kelix begins with: another service answers there.
 fn other_service(arrived: &[u8]) -> Option<String> {
     let begin = &arrived[..arrived.len().min(SHOWN)];
     let is_text = |byte: &u8| byte.is_ascii_graphic() || b" \r\n".contains(byte);

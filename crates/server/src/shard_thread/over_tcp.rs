@@ -11,11 +11,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use kelix_fabric::tcp::StepIn;
-use kelix_fabric::{Clock, Waiter};
+use kelix_fabric::{Clock, Spin, Waiter};
 
+use super::looking::SPIN;
 use super::{REPORT, ShardThread, cpu_time};
 
 /// Steps in a row with requests of the agent's alone, behind which no others are expected.
@@ -33,15 +33,21 @@ pub(super) fn step_in(shared: &Arc<Mutex<ShardThread>>) -> StepIn {
     Arc::new(move || shared.upgrade().is_some_and(|shared| steps_in(&shared)))
 }
 
-/// A sleep of the thread's.
-#[derive(Clone, Copy, Default)]
+/// A sleep of the thread's, and what goes before one.
+#[derive(Clone, Copy)]
 pub(super) struct Sleep {
     /// When it is over by itself, while it lasts.
     until_ns: Option<u64>,
     /// The agent has stepped in since a report was published.
     is_unreported: bool,
     /// For how long the thread looks for news before one without giving its core away.
-    pub spin: Duration,
+    pub spin: Spin,
+}
+
+impl Default for Sleep {
+    fn default() -> Sleep {
+        Sleep { until_ns: None, is_unreported: false, spin: Spin::new(SPIN) }
+    }
 }
 
 impl ShardThread {
