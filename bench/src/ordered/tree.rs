@@ -17,10 +17,14 @@ const MEMORY_BYTES_MIN: u64 = 256 << 20;
 pub(crate) const LOAD_ORDER: u64 = 21;
 /// Items of a batch while a table is loaded.
 const LOAD: usize = 256;
-/// Longest time until all models of a table are trained, and its leaves are laid out, and how long nothing is
-/// seen to change then: more than two reports of the shard are apart.
+/// Longest time until all models of a table are trained, and its leaves are laid out.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How long nothing is seen to change then: longer than two reports of the shard are apart.
 const AT_REST: Duration = Duration::from_millis(200);
+/// The same of a table with so many leaves that they are laid out: longer than the shard pauses before it lays out
+/// those that were split meanwhile.
+const LAID_OUT_AT_REST: Duration = Duration::from_millis(1500);
+const LAID_OUT_LEAVES: u64 = 1000;
 /// The value of an item.
 const ITEM_BYTES: usize = 32;
 /// How often a value was put stands in its lowest bits.
@@ -138,7 +142,8 @@ impl Tree {
                 return Err(format!("models are still trained, or leaves laid out, after {PATIENCE:?}"));
             }
             before = Some(done);
-            std::thread::sleep(AT_REST);
+            let is_laid_out = now["leaves"].as_u64().is_some_and(|leaves| leaves >= LAID_OUT_LEAVES);
+            std::thread::sleep(if is_laid_out { LAID_OUT_AT_REST } else { AT_REST });
         }
     }
 
