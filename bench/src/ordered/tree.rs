@@ -21,9 +21,9 @@ const LOAD: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long nothing is seen to change then: longer than two reports of the shard are apart.
 const AT_REST: Duration = Duration::from_millis(200);
-/// The same of a table with so many leaves that they are laid out: longer than the shard pauses before it lays out
-/// those that were split meanwhile.
+/// How long, where leaves are laid out: longer than the shard pauses before it lays out those that were split meanwhile.
 const LAID_OUT_AT_REST: Duration = Duration::from_millis(1500);
+/// Tables with fewer leaves are not laid out.
 const LAID_OUT_LEAVES: u64 = 1000;
 /// The value of an item.
 const ITEM_BYTES: usize = 32;

@@ -105,8 +105,10 @@ pub(crate) fn hot_keys(session: &mut Session, statistics: &Statistics) -> Result
     });
     let mut hot: Vec<HotKey> = hot.collect();
     // Of equal shares in the order of tables and keys.
-    hot.sort_by(|one, other| (one.table, &one.key).cmp(&(other.table, &other.key)));
-    hot.sort_by(|one, other| other.share.total_cmp(&one.share));
+    hot.sort_by(|one, other| {
+        let by_key = || (one.table, &one.key).cmp(&(other.table, &other.key));
+        other.share.total_cmp(&one.share).then_with(by_key)
+    });
     Ok(hot)
 }
 

@@ -94,7 +94,7 @@ impl RingShape {
         RingShape { lap: words, ..self }
     }
 
-    /// The same in the laps of a session whose sides share memory, or do not.
+    /// A ring of a session, in laps as long as suits sides that share memory, or sides that do not.
     pub const fn in_laps_of_session(self, share_memory: bool) -> RingShape {
         self.in_laps(if share_memory { LAP_NEAR } else { LAP_FAR })
     }
